@@ -1,4 +1,4 @@
-"""The arguments of a run: their names and defaults, and what can be wrong with them before any number is computed."""
+"""The arguments of a run: names, defaults, and the checks that need no computation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..methods.base import AbstractMethod
 from .parameters import axes_of_start, merge_params
 
 if TYPE_CHECKING:
-    # what users give; our own errors judge it
+    # user input, checked with our own errors
     SystemLike: TypeAlias = AbstractSystem | Problem
     PlainSystem: TypeAlias = AbstractSystem
     MethodLike: TypeAlias = AbstractMethod
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 else:
     SystemLike = PlainSystem = MethodLike = StoreLike = Observe = object
 
-MAX_STEPS = 1 << 53  # up to here every step count is exact as a float
-BATCHED = ("q0", "p0", "params", "dt")  # what may differ between trajectories
+MAX_STEPS = 1 << 53  # step counts up to this one are exact as floats
+BATCHED = ("q0", "p0", "params", "dt")  # inputs that may differ between trajectories
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How long a run is, what is saved and computed on the way, and by which back end.
+    """The length of a run, its output, and its back end.
 
-    `simulate` and `simulate_ensemble` say what each one means; `in_axes` and `reduce` are for ensembles, `save_at` and
+    `simulate` and `simulate_ensemble` document each field; `in_axes` and `reduce` are for ensembles, `save_at` and
     `dense` for one trajectory.
     """
 
@@ -61,7 +61,7 @@ class Options:
     backend: str = "auto"
 
     def count(self, method: AbstractMethod, at: Real | None = None) -> int:
-        """The number of steps, or for an adaptive method that ends at `t1` the most there may be."""
+        """The number of steps; for an adaptive method that ends at `t1`, its maximum."""
         dt = self.dt if at is None else at
         if (self.steps is None) == (self.t1 is None):
             raise InputError(f"give either steps or t1, not {'both' if self.steps is not None else 'neither'}")
@@ -81,11 +81,11 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a run was called with, where a `Problem` in place of the system has been taken apart.
+    """The arguments of a run; the parts of a `Problem` are separate.
 
     After `alone` or `spread`, `q0`, `p0` and `keys` have an axis over trajectories, and `steps` is the number of steps.
-    `axes` says what else has one, as `in_axes` of `simulate_ensemble` does; it is None for one trajectory. Arguments
-    can be pickled and cut, so that another process can run some of the trajectories.
+    `axes` says what else has one, like `in_axes` of `simulate_ensemble`; it is None for one trajectory. Arguments can
+    be pickled and restricted, so that another process can run some of the trajectories.
     """
 
     system: PlainSystem
@@ -123,7 +123,7 @@ class Arguments:
         return Arguments(problem.system, method, *start, dataclasses.replace(options, dt=dt, t1=t1), problem)
 
     def alone(self, stored: bool) -> Arguments:
-        """One trajectory; `stored` where its rows go to a store."""
+        """The arguments of one trajectory; `stored` says whether its rows go to a store."""
         method, options, dt, t0 = self.method, self.options, self.options.dt, self.options.t0
         check_kinds(method, self.system)
         q0, p0 = _as_start("q", self.q0), _as_start("p", self.p0)
@@ -148,7 +148,7 @@ class Arguments:
         return dataclasses.replace(self, q0=q0, p0=p0, options=options, steps=steps, keys=key)
 
     def pure(self) -> Arguments:
-        """One trajectory inside of `jit`, `vmap` or `grad`, without an axis: only what needs no values is checked."""
+        """One trajectory inside of `jit`, `vmap` or `grad`, without an axis; checks that need values are left out."""
         if self.options.steps is None and self.options.t1 is None:
             raise InputError("steps must be given")
         check_kinds(self.method, self.system)
@@ -201,7 +201,7 @@ class Arguments:
         return dataclasses.replace(self, q0=q0, p0=p0, steps=counts.pop(), axes=axes, keys=keys)
 
     def take(self, lanes: np.ndarray) -> Arguments:
-        """The arguments of some of many trajectories, in arrays of NumPy."""
+        """The arguments of some of the trajectories, as NumPy arrays."""
         assert self.axes is not None
         system, options = self.system, self.options
         if self.axes["params"] is not None:
@@ -227,7 +227,7 @@ def place(tree: PyTree, lanes: np.ndarray, part: PyTree) -> Any:
 
 
 def select(tree: PyTree, axes: PyTree, lanes: Index | np.ndarray) -> Any:
-    """What belongs to one or several trajectories; `axes` is 0 where there is an axis over them and None elsewhere."""
+    """The entries of one or several trajectories; `axes` is 0 for leaves with an axis over them, else None."""
     on_host = isinstance(lanes, (int, np.ndarray)) and jax.default_backend() == "cpu"
 
     def at(x: Numbers) -> Any:
@@ -242,7 +242,7 @@ def select(tree: PyTree, axes: PyTree, lanes: Index | np.ndarray) -> Any:
 
 
 def check_kinds(method: MethodLike, system: object) -> None:
-    """`method` is a method and `system` a system."""
+    """Raise unless `method` is a method and `system` a system."""
     if not isinstance(method, AbstractMethod):
         hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
         raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
@@ -251,26 +251,26 @@ def check_kinds(method: MethodLike, system: object) -> None:
 
 
 def _as_start(name: str, x: ArrayLike) -> Array | np.ndarray:
-    """`as_array`, but an array of NumPy stays one: it need not go to a device and back."""
+    """`as_array`, but a NumPy array stays one, without a transfer to a device and back."""
     if isinstance(x, np.ndarray | jax.Array) and x.size and x.dtype == jnp.result_type(float):
         return x.copy() if isinstance(x, np.ndarray) else x
     return as_array(name, x)
 
 
 def check_method(method: MethodLike, system: PlainSystem) -> None:
-    """`method` is a method, `system` a system, and the one can treat the other."""
+    """Raise unless `method` is a method that supports `system`."""
     check_kinds(method, system)
     method.check(system)
 
 
 def check_concrete(name: str, *values: object) -> None:
-    """A run that leaves compiled code between its chunks cannot be traced."""
+    """Raise if a value is traced: a run that leaves compiled code between its chunks cannot be traced."""
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(values)):
         raise InputError(f"{name} cannot run inside jit, vmap or grad; hx.integrate does")
 
 
 def check_step(method: AbstractMethod, dt: object, key: object, *, several: bool = False) -> None:
-    """Step and key; `several` allows an array of dt."""
+    """Raise unless the step and the key are valid; `several` allows an array of dt."""
     if not isinstance(dt, Tracer):
         try:
             step = np.asarray(dt)
@@ -300,7 +300,7 @@ def _is_key(key: object) -> bool:
 
 
 def check_clock(t0: ArrayLike, dt: ArrayLike) -> None:
-    """Time moves: `t0` is a finite number, small enough that adding `dt` to it changes it."""
+    """Raise unless `t0` is finite and `t0 + dt` differs from `t0`."""
     if isinstance(t0, Tracer):
         return
     ulp = float(np.spacing(abs(number("t0", t0))))
@@ -315,7 +315,7 @@ def check_clock(t0: ArrayLike, dt: ArrayLike) -> None:
 
 
 def check_times(save_at: object, dt: float, t0: float) -> np.ndarray:
-    """The times asked for, which must run the way of the simulation."""
+    """The requested times as an array; raises unless they are in the order of the simulation."""
     try:
         times = np.atleast_1d(np.asarray(save_at, float))
     except (TypeError, ValueError, OverflowError) as error:
@@ -330,14 +330,14 @@ def check_times(save_at: object, dt: float, t0: float) -> np.ndarray:
 
 
 def slack(t: float, dt: float) -> float:
-    """How far beyond t a time may lie and still mean t: a rounding of `t0 + n dt`, or a tiny fraction of a step."""
+    """The tolerance for equal times: the rounding error of `t0 + n dt`, or a tiny fraction of a step."""
     return 1e-9 * abs(dt) + 8 * float(np.spacing(abs(t)))
 
 
 def check_output(
     method: MethodLike, wanted: np.ndarray | None, dense: bool, stored: bool, t_last: float, dt: float
 ) -> None:
-    """What was asked to be shown must be there to show."""
+    """Raise if a requested output cannot be computed."""
     if wanted is None and not flag("dense", dense):
         return
     if method.stochastic:
@@ -354,7 +354,7 @@ def key_data(key: Key) -> Any:
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jnp.asarray(key)
 
 
-# ---- what differs between the trajectories of an ensemble
+# ---- inputs that differ between the trajectories of an ensemble
 
 
 def _check_axes(default: dict[str, Any], given: object) -> dict[str, Any]:

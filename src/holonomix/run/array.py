@@ -1,4 +1,4 @@
-"""The array back end: plain XLA. It takes every step."""
+"""The array back end: plain XLA. It supports every step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRunner(Runner):
-    """Runs a loop as array code; one compiled program for any number of rows up to `capacity`."""
+    """Runs a loop as array code, with one compiled program for all numbers of rows up to `capacity`."""
 
     loop: Any
     capacity: int = 1

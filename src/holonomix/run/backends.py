@@ -1,4 +1,4 @@
-"""The back ends of a run, and which one is taken.
+"""The back ends of a run, and the choice of one.
 
 A back end turns a loop of steps into a `Runner`, which advances trajectories by whole rows. `BACKENDS` lists them; a
 new one is one file and one entry.
@@ -32,23 +32,23 @@ log = logging.getLogger("holonomix")
 
 @runtime_checkable
 class Runner(Protocol):
-    """A loop that is ready to run. All trees of arrays have a leading axis over trajectories, also of one."""
+    """A loop that is ready to run. All trees of arrays have a leading axis over trajectories, even for a single one."""
 
     name: str
-    description: str  # what the loop became, in words
-    operations: int | None = None  # of one step, where they can be counted
+    description: str  # a description of the compiled loop
+    operations: int | None = None  # in one step, if known
     loops: int = 0  # over long axes, in one step
     under_jit: Callable[..., Any] | None = None  # `run` inside of `jax.jit`; None where JAX traces through the loop
 
     def prepare(self, rows: int, *, callback: bool = False) -> Runner:
-        """The runner for calls of at most so many rows; with `callback`, for calls of `under_jit`."""
+        """The runner for calls of at most `rows` rows; with `callback`, for calls of `under_jit`."""
         return self
 
     def run(self, carry: PyTree, consts: PyTree, axes: PyTree = None, *, rows: int, every: int) -> tuple[Any, Any]:
         """The carry after `rows` rows of `every` steps each, and the rows: (trajectory, row, ...) by column.
 
-        Leaves of `consts` have an axis over trajectories where `axes`, a prefix of their tree, is 0. Without any axes
-        there is one trajectory. A trajectory that has halted keeps its state and repeats its last row.
+        Leaves of `consts` have an axis over trajectories where `axes`, a prefix of their tree, is 0. Without `axes`
+        there is one trajectory. A halted trajectory keeps its state and repeats its last row.
         """
         ...
 
@@ -64,15 +64,15 @@ class Backend(Protocol):
     def lower(self, loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool, asked: bool) -> Runner | Exception:
         """A runner of `loop`, which has `step`, `read` and `halted`; or an exception that says why there is none.
 
-        `carry` and `consts` are the shapes of one trajectory. `alone` says that there will be only one, `asked` that
-        the user named this back end: then it may take long to compile, and a defect is raised.
+        `carry` and `consts` are the shapes of one trajectory. `alone` means that there is only one trajectory, `asked`
+        that the user named this back end: then compilation may take long, and a defect is raised.
         """
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class InModule:
-    """The back end that a module is. It is imported on first use: without LLVM the array path still runs."""
+    """A back end in a module that is imported on first use, so that the array path runs without LLVM."""
 
     name: str
 
@@ -89,7 +89,7 @@ TAKES_ALL = "array"  # the back end that can run every step
 
 
 class Choice(NamedTuple):
-    """A runner, and why it was taken; `refused` says that another back end would have been preferred."""
+    """A runner, and the reason for its choice; `refused` says that a preferred back end could not take the loop."""
 
     runner: Runner
     reason: str
@@ -119,7 +119,7 @@ def _lower(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree, alone: b
             found = BACKENDS[backend].lower(loop, carry, consts, alone=alone, asked=asked)
         except ImportError as error:  # llvmlite is missing on this machine
             return error
-        if isinstance(found, Exception):  # a traceback would hold everything that was traced
+        if isinstance(found, Exception):  # a traceback would keep all traced values alive
             found.__traceback__ = found.__context__ = found.__cause__ = None
         if key is not None:
             _CACHE.put(key, found)
@@ -129,7 +129,7 @@ def _lower(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree, alone: b
 def choose(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree, *, alone: bool = True) -> Choice:
     """The runner of a loop with `step`, `read` and `halted`; `carry` and `consts` are those of one trajectory.
 
-    Under `auto` nothing that goes wrong in lowering, emitting and compiling ends a run that the array path can do.
+    Under `auto`, an error in lowering, emitting or compiling does not end a run: the array path takes over.
     """
     one_of("backend", backend, ("auto", *BACKENDS))
     carry, consts = jax.eval_shape(lambda x: x, (carry, consts))
@@ -155,7 +155,7 @@ def choose(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree, *, alone
 
 
 def callback(backend: str, loop: LoopBody, carry: PyTree, consts: PyTree) -> Callable[..., Any] | None:
-    """`under_jit` of the runner that is taken: compiled functions of JAX can call it back."""
+    """`under_jit` of the chosen runner, which compiled functions of JAX can call back."""
     one, given = (jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype), tree) for tree in (carry, consts))
     with jax.ensure_compile_time_eval():
         return choose(backend, loop, one, given, alone=False).runner.prepare(1, callback=True).under_jit

@@ -1,7 +1,7 @@
-"""An ensemble in blocks of trajectories: each block runs by itself, and its results go to memory or to the one store.
+"""An ensemble in blocks of trajectories: each block runs separately, and its results go to memory or to one store.
 
-Blocks of one ensemble have the same number of trajectories; the last is filled up with copies, which are dropped, so
-that all share their compiled code.
+All blocks of an ensemble have the same number of trajectories, so that they share compiled code. The last block is
+padded with copies, which are dropped.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = [
 
 STATUS, END, REDUCED = "status", "end/", "reduced/"
 INPUTS = "given.npz"
-MAX_ADAPTIVE_ROWS = 1_000_000  # an adaptive method's number of rows is not known beforehand
+MAX_ADAPTIVE_ROWS = 1_000_000  # limit for adaptive methods, whose number of rows is not known in advance
 MIN_BLOCK, MAX_BLOCKS = 256, 32  # defaults: trajectories per block, and blocks per ensemble
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """What is left of some trajectories that have run.
+    """The results of some trajectories.
 
     `values` have one entry per trajectory: the status, the final state under `end/`, reductions under `reduced/`.
     `found` are passages of events, one entry each. `rows` is None where a store has them.
@@ -106,7 +106,7 @@ def run_block(
 
 
 def _streamed(run: Run, count: int, after_chunk: Callable[[Run], None] | None) -> Iterator[Rows]:
-    """The rows of a run, as a store has them, while it advances."""
+    """Advance a run and yield its rows in the form of the store."""
     loop, begun = run.loop, 0
     for _ in run.chunks():
         if after_chunk is not None:
@@ -122,7 +122,7 @@ def _streamed(run: Run, count: int, after_chunk: Callable[[Run], None] | None) -
 
 
 def ended(run: Run, count: int, in_memory: bool = True) -> Block:
-    """What is left of the first `count` trajectories of a run at its end."""
+    """The results of the first `count` trajectories of a finished run."""
     rows = {key: x[:count] for key, x in run.rows().items()} if in_memory else None
     values = values_of(run.loop, run.carry, run.shown(), run.passages.ends, run.runner.fetch, count)
     found: Rows = {}
@@ -140,7 +140,7 @@ def values_of(
     fetch: Callable[[Any], Any] = jax.device_get,
     count: int | None = None,
 ) -> Rows:
-    """What is kept of each trajectory; `last` is what is shown of `carry`."""
+    """The final values of each trajectory; `last` are the columns of `carry`."""
     q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
     for lane, found in ends.items():
         q[lane], p[lane], t[lane] = found.q, found.p, found.t
@@ -173,7 +173,7 @@ def join_blocks(blocks: list[Block], size: int) -> Block:
 
 
 def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
-    """With NaN after the last row, where another block of an adaptive method has more."""
+    """`x` padded with NaN to `rows` rows, because another block of an adaptive method has more."""
     if not rows or x.shape[1] == rows:
         return x
     last = np.repeat(x[:, -1:], rows - x.shape[1], axis=1)
@@ -184,12 +184,12 @@ def pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
 
 
 def shares_time(loop: Loop) -> bool:
-    """Whether the trajectories have the same times."""
+    """Whether all trajectories have the same times."""
     return np.ndim(loop.consts.dt) == 0 and not loop.method.adaptive
 
 
 def as_stored(loop: Loop, rows: Rows, count: int | None = None) -> Rows:
-    """Rows (trajectory, row, ...) as a store has them: with multipliers, and without times that are shared."""
+    """Rows (trajectory, row, ...) in the form of the store: with multipliers, and without shared times."""
     rows = columns.visible(rows)
     if loop.constrained:
         rows["multipliers"] = map_lanes(multipliers_of, loop, rows["q"], rows["p"], rows["t"])
@@ -200,7 +200,7 @@ def as_stored(loop: Loop, rows: Rows, count: int | None = None) -> Rows:
 
 
 def load_rows(loop: Loop, store: EnsembleStore) -> Rows:
-    """All rows of a store as an ensemble in memory has them."""
+    """All rows of a store in the form of an ensemble in memory."""
     every, all_rows = np.arange(store.trajectories), np.arange(store.rows)
     rows = {c.key: store.read(c, every, all_rows) for c in store.columns if c.rows is not None}
     if "time" in rows:
@@ -209,7 +209,7 @@ def load_rows(loop: Loop, store: EnsembleStore) -> Rows:
             last = int(np.max(np.flatnonzero(np.isfinite(rows["t"]).any(0)), initial=0)) + 1
             rows = {key: x[:, :last] for key, x in rows.items()}
     else:
-        # the clock of the store runs on where a trajectory has failed
+        # the times of the store continue after a failure
         rows["t"] = np.where(all_rows * loop.every == rows["n"], store.coordinate("t"), np.nan)
     return rows if loop.saves else {key: x[:, 0] for key, x in rows.items()}
 
@@ -272,7 +272,7 @@ def open_store(
 
 
 def stored(loop: Loop, store: EnsembleStore) -> Block:
-    """What a finished store has beside its rows."""
+    """The contents of a finished store except for its rows."""
     everything, once = np.arange(store.trajectories), np.zeros(1, int)
     values = {c.key: store.read(c, everything, once)[:, 0] for c in store.columns if c.rows is None}
     blocks = []

@@ -1,4 +1,4 @@
-"""Many trajectories at once: over starts, parameters, step sizes and keys, each with its own status."""
+"""Runs of many trajectories with their own starts, parameters, step sizes, keys and statuses."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Ensemble(AbstractRows):
 
     @property
     def ok(self) -> np.ndarray:
-        """Which trajectories ran to their end."""
+        """Mask of the trajectories that reached their end."""
         status = np.asarray(self.status)
         return (status == Status.OK) | (status == Status.TERMINATED)
 
@@ -277,7 +277,7 @@ def simulate_ensemble(
 
 
 def _names(status: np.ndarray) -> np.ndarray:
-    """The names of statuses: of millions, too."""
+    """The names of statuses, also for millions of them."""
     codes, where = np.unique(status, return_inverse=True)
     return np.array([Status(int(code)).name for code in codes])[where]
 

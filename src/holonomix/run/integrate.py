@@ -20,7 +20,7 @@ from .arguments import Arguments, MethodLike, Options, SystemLike
 from .loop import Loop, prepare
 from .stepper import REPEATED, Consts, LoopCarry, Stepper
 
-MAX_REPORTED = 1000  # failed calls that are remembered, so that each warns once
+MAX_REPORTED = 1000  # failed calls that have warned already
 _reported: Recent[bool] = Recent(MAX_REPORTED)
 
 
@@ -121,7 +121,7 @@ def _integrate(
     inputs = (consts.arrays, consts.dt, consts.t0, q0, p0)
 
     def row_of(carry: LoopCarry, expected: Index) -> tuple[Any, dict[str, Any]]:
-        """Whether the run got as far as this row, and the row."""
+        """Whether the run reached this row, and the row."""
         row = stepper.read(carry, consts)
         good = (carry.status == Status.OK) & (row["n"] == expected)
         return good, {name: row[name] for name in ("t", "q", "p")}

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a run: noted when they come, acted on between two chunks or two stages of compilation.
+"""Ctrl-C and SIGTERM during a run: they are recorded, and handled between two chunks or two stages of compilation.
 
 A KeyboardInterrupt that is raised inside of a callback of JAX (its garbage collection hook, for instance) is printed
 and forgotten, and one raised inside of compiled code may come out as another exception. Between chunks neither happens,
@@ -23,9 +23,9 @@ R = TypeVar("R")
 
 @dataclasses.dataclass(eq=False)
 class Interrupts:
-    """A context in which signals wait for `check`; a second signal acts at once, as it would have without us.
+    """A context in which signals wait for `check`; a second signal acts at once, as it does outside of the context.
 
-    Inside of another one of the same thread it stands for that one.
+    A nested context in the same thread is the outer one.
     """
 
     _outermost: ClassVar[Interrupts | None] = None
@@ -76,7 +76,7 @@ class Interrupts:
         self._previous[number](number, None)
 
     def check(self) -> None:
-        """Hand a signal that came since to its handler, which raises; call it where the run may end."""
+        """Pass a recorded signal to its handler, which raises; called where a run may end."""
         if self._pending is not None:
             number, self._pending = self._pending, None
             self._act(number)

@@ -6,15 +6,15 @@ import time
 
 from ..core.errors import InputError
 
-WIDE = 112  # columns from which there is room for the label
-LINE_SECONDS = 10.0  # from line to line, where the console is no terminal
+WIDE = 112  # minimum width for the label
+LINE_SECONDS = 10.0  # seconds between lines if the console is not a terminal
 
 
 class Progress:
     """Shows steps, rate, time left, energy and constraint error. `total=None` counts time up to `span` instead.
 
-    `first` is the step that a resumed run begins with. Where the console is no terminal, a plain line now and then
-    replaces the moving bar.
+    `first` is the first step of a resumed run. If the console is not a terminal, a plain line is printed now and then
+    instead of a moving bar.
     """
 
     def __init__(self, shown: object, total: int | None, span: float, label: str, first: int = 0):
@@ -48,7 +48,7 @@ class Progress:
         )
 
     def _rate(self, n: int) -> str:
-        """Steps per second since the first chunk ended: that chunk includes the compilation."""
+        """Steps per second since the end of the first chunk, which includes the compilation."""
         now = time.perf_counter()
         if self.counted is None:
             self.counted = (n, now)
@@ -62,7 +62,7 @@ class Progress:
         self._show(n, elapsed if self.by_time else n, errors)
 
     def update_many(self, n: int, finished: int, failed: int, left: int) -> None:
-        """For an ensemble: how many trajectories have ended, how many of them by failing, and how many go on."""
+        """For an ensemble: the numbers of finished, failed and remaining trajectories."""
         self._show(n, n, f"{left} running, {finished} ended, {failed} failed")
 
     def _show(self, n: int, completed: float | int, errors: str) -> None:

@@ -1,4 +1,4 @@
-"""What a run returns."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Solution(AbstractRows):
-    """Saved rows of a run with the quantities one asks of them.
+    """Saved rows of a run, and the quantities computed from them.
 
     `t`, `q`, `p` have the row as their first axis; row 0 is the start. `multipliers` is `Lambda(q, p)` for every
     method; `step_multipliers` holds those the steps solved for, by name. `observables` are the user's, computed in
@@ -71,12 +71,12 @@ class Solution(AbstractRows):
 
     @property
     def scene(self) -> Scene | None:
-        """What pictures of the run show."""
+        """The scene for pictures of the run."""
         return self.loop.scene
 
     @property
     def name(self) -> str:
-        """The name of the problem, where one was given."""
+        """The name of the problem, if there is one."""
         return self.loop.name
 
     @functools.cached_property
@@ -90,8 +90,8 @@ class Solution(AbstractRows):
         """The force of each named constraint on each coordinate, `-G^T lambda` at the saved times.
 
         Keys are the names given to the constraints (`hx.Distance(..., name="rod")`, or the keys of a dict); a row
-        without a name has an entry of its own, `constraint 3`. Where rows depend on each other and the method accepts
-        that (`redundant="min-norm"`), these are the forces of least multipliers.
+        without a name has an entry of its own, `constraint 3`. If rows depend on each other and the method accepts
+        that (`redundant="min-norm"`), the forces are those of the multipliers of least norm.
         """
         if not self.system.has_constraints:
             return {}
@@ -105,7 +105,7 @@ class Solution(AbstractRows):
     def energy_error(self) -> np.ndarray:
         """`H(t) - H(0)`, one value per row.
 
-        An error only where the exact motion conserves H. Under applied forces, potentials in time and moving
+        This is an error only if the exact motion conserves H. With applied forces, time-dependent potentials or moving
         constraints it is the change of the energy, and `energy_balance_error` is the error.
         """
         energy = self.energy()
@@ -113,7 +113,7 @@ class Solution(AbstractRows):
 
     @property
     def energy_title(self) -> str:
-        """What `energy_error` is: "energy error", or "energy change" where the exact motion does not conserve H."""
+        """The title of `energy_error`: "energy error", or "energy change" if the exact motion does not conserve H."""
         kept = self.system.keeps_energy and not self.method.stochastic
         return "energy error" if kept else "energy change"
 
@@ -122,7 +122,7 @@ class Solution(AbstractRows):
 
         Work is the integral of `system.power` (applied force, potential in time, moving constraints) through the saved
         rows by a cubic spline, whose own error falls with the fourth power of the gap between rows: save every step.
-        The same as `energy_error` where no work is done. Not for methods with a thermostat, whose heat is not counted.
+        Without work it equals `energy_error`. It does not apply to thermostats, because their heat is not counted.
         """
         if self.method.stochastic:
             raise InputError(f"{self.method.name} exchanges heat, which the energy balance does not count")
@@ -296,7 +296,7 @@ def multipliers_of(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> A
 def _each(fn: Callable[..., Any], rows: PyTree) -> Any:
     """`fn` of every row; on a CPU one row after the other.
 
-    There the last bits of a row would depend on its place in a vectorized loop.
+    In a vectorized loop, the last bits of a row would depend on its place.
     """
     return jax.lax.map(fn, rows) if jax.default_backend() == "cpu" else jax.vmap(fn)(rows)
 
@@ -309,7 +309,7 @@ def _mapped(fn: Callable[..., Any], system: AbstractSystem, q: Numbers, p: Numbe
 def map_rows(fn: Callable[..., Any], system: AbstractSystem, q: np.ndarray, p: np.ndarray, t: np.ndarray) -> Any:
     """`fn(system, q, p, t)`, an array or a tree of arrays, for every row, in blocks of bounded memory.
 
-    A row gives the same bits whichever rows come with it: chunks of a run end where the clock says.
+    The bits of a row do not depend on the others: the ends of chunks depend on the clock, and results must not.
     """
     rows, size = len(t), 512 if q[0].size <= 256 else 64 if q[0].size <= 4096 else 4
     parts = []

@@ -43,7 +43,7 @@ _MAX_DIMENSIONS = 32
 
 
 def column_name(key: str) -> str:
-    """The name that a column is stored under; raises where a directory cannot have that name."""
+    """The name of a column in the store; raises if a directory cannot have that name."""
     name = name_of(key)
     plain = name.isprintable() and "\\" not in name and name == name.strip() and len(name.encode()) <= 200
     if not name or not plain or name.startswith((".", "__")) or name in _RESERVED_FILES:
@@ -61,7 +61,7 @@ def whole_number(value: object, least: int, most: int) -> int:
 
 
 def differences(want: Mapping[str, object], have: Mapping[str, object]) -> str:
-    """What differs between two descriptions of columns by their keys; empty where nothing does."""
+    """The differences between two descriptions of columns by their keys; empty if there are none."""
     differ = sorted(k for k in want.keys() | have.keys() if want.get(k) != have.get(k))
     return "; ".join(f"{k}: {have.get(k, 'missing')} instead of {want.get(k, 'nothing')}" for k in differ)
 
@@ -70,9 +70,9 @@ def differences(want: Mapping[str, object], have: Mapping[str, object]) -> str:
 class Column:
     """One variable: values of shape `shape` and type `dtype`, with the axes `dims`.
 
-    `key` is what the writer calls the variable and `name` what readers see: `obs/energy` and `energy`. Chunks hold
+    `key` is the writer's name of the variable and `name` that of readers: `obs/energy` and `energy`. Chunks hold
     `chunk` trajectories and `rows_per_chunk` rows, files `block` trajectories and `rows_per_file` rows. `trajectories`
-    is None in a run, whose rows grow. In an ensemble, `rows` is None where there is one value per trajectory.
+    is None in a run, whose rows grow. In an ensemble, `rows` is None for one value per trajectory.
     """
 
     key: str
@@ -158,20 +158,20 @@ class Column:
 
     @property
     def fill(self) -> complex | float | int:
-        """The value where nothing was written: NaN where the type has one, in whole numbers of an ensemble -1."""
+        """The value of unwritten entries: NaN if the type has one, and -1 for integers of an ensemble."""
         missing = 0 if self.trajectories is None else -1
         return {"c": complex(np.nan, np.nan), "f": np.nan, "i": missing}.get(self.numpy_dtype.kind, 0)
 
     def chunks(self, rows: int) -> int:
-        """How many chunks hold so many rows."""
+        """The number of chunks for this many rows."""
         return -(-rows // self.rows_per_chunk)
 
     def files(self, rows: int) -> int:
-        """How many files of a block hold so many rows; none where a row has no bytes."""
+        """The number of files of a block for this many rows; zero if a row has no bytes."""
         return -(-rows // self.rows_per_file) if self.row_bytes else 0
 
     def block_count(self, block: int) -> int:
-        """How many trajectories a block has."""
+        """The number of trajectories in a block."""
         return 1 if self.trajectories is None else min(self.block, self.trajectories - block * self.block)
 
     # ---- files
@@ -183,7 +183,7 @@ class Column:
         return ".".join(["c", *map(str, (*across, *along)), *("0" for _ in self.shape)])
 
     def place_of(self, name: str) -> tuple[int, int] | None:
-        """The block and number of the file that has this name, or None where it is none of this column's."""
+        """The block and number of the file with this name, or None if it is not a file of this column."""
         parts = name.split(".")[1:3]
         if not parts or not all(part.isdecimal() and len(part) < 17 for part in parts):
             return None
@@ -207,14 +207,14 @@ class Column:
         return out.tobytes() + self.index(n, m)
 
     def decode(self, data: bytes) -> np.ndarray:
-        """The values of a chunk, or a `ValueError` where they do not agree with their checksum."""
+        """The values of a chunk; raises `ValueError` if they do not agree with their checksum."""
         body = memoryview(data)[:-4]
         if len(data) != self.chunk_size or google_crc32c.value(bytes(body)) != int.from_bytes(data[-4:], "little"):
             raise ValueError("it does not agree with its checksum")
         return np.frombuffer(body, self.numpy_dtype).reshape(self.chunk, self.rows_per_chunk, *self.shape)
 
     def index(self, across: int, along: int) -> bytes:
-        """What follows the chunks of a file: offset and length of each, or all ones where it is left out."""
+        """The index after the chunks of a file: offset and length of each chunk, or all ones if it is missing."""
         if self.grid == (1, 1):
             return b""
         table = np.full((*self.grid, 2), np.iinfo(np.uint64).max, "<u8")
@@ -259,7 +259,7 @@ class Column:
         return [across] if self.rows is None else [across, along]
 
     def as_dict(self) -> dict[str, Any]:
-        """The column as JSON holds it."""
+        """The description of the column for JSON."""
         entry = {"key": self.key, "name": self.name, "dtype": self.dtype, "shape": self.shape}
         if self.trajectories is None:
             sizes = {"rows_per_chunk": self.rows_per_chunk, "chunks_per_file": self.grid[1]}
@@ -269,7 +269,7 @@ class Column:
 
     @staticmethod
     def from_dict(entry: Mapping[str, Any], ensemble: bool = False) -> Column:
-        """A column from a file, or a `ValueError` where it declares what no store of ours has."""
+        """A column from its description; raises `ValueError` for a description that no store of ours has."""
         if entry["dtype"] not in DTYPES:
             raise ValueError(f"not a column: type {entry['dtype']!r:.40}")
         shape = tuple(whole_number(n, 0, _MAX_ROW_BYTES) for n in entry["shape"])

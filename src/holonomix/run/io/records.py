@@ -31,12 +31,12 @@ class Records:
     unique: bool = False
 
     def numbers(self) -> list[int]:
-        """The numbers of the records whose JSON exists, newest first; nothing is read."""
+        """The numbers of the records whose JSON exists, newest first, without reading them."""
         names = (n for n in self.folder.names() if re.fullmatch(r"\d{8}\.json", n))
         return sorted((int(name[:8]) for name in names), reverse=True)
 
     def save(self, number: int, body: dict[str, Any], data: bytes | None) -> None:
-        """Write a record; it counts from the moment its JSON is renamed into place."""
+        """Write a record; it is valid once its JSON is renamed into place."""
         if data is not None:
             self.folder.write(f"{number:08d}.{self.ending}", data, unique=self.unique)
             body = {**body, self.sum_key: hashlib.sha256(data).hexdigest()}
@@ -55,7 +55,7 @@ class Records:
             raise StoreDamagedError(f"{self.folder}/{number:08d}.json is damaged: {error}") from error
 
     def data(self, number: int, body: Mapping[str, Any]) -> bytes | None:
-        """The bytes of the data file, verified; None where the record with this content has none."""
+        """The verified bytes of the data file; None if the record has none."""
         wanted, name = body.get(self.sum_key), f"{number:08d}.{self.ending}"
         if wanted is None:
             return None
@@ -65,7 +65,7 @@ class Records:
         return data
 
     def is_forged(self, number: int) -> bool:
-        """Whether a file of the record is hollow, too long, or no regular file; contents are not read."""
+        """Whether a file of the record is sparse, too long, or not a regular file, without reading it."""
         for name, most in ((f"{number:08d}.json", MAX_JSON_BYTES), (f"{number:08d}.{self.ending}", self.max_bytes)):
             try:
                 with self.folder.file(name) as (_, size):

@@ -160,7 +160,7 @@ class Store(AbstractStore):
 
     @property
     def status(self) -> dict[str, Any]:
-        """How the run ended, as given to `close`, with `state` "running" (or killed) or "closed"."""
+        """The end of the run, as given to `close`, with `state` "running" (or killed) or "closed"."""
         entry = read_json(self._root / INTERNAL, STATUS_FILE)
         return {k: v for k, v in entry.items() if k not in ("sha256", "columns", "attributes", "begin", "checkpoints")}
 
@@ -214,7 +214,7 @@ class Store(AbstractStore):
         directory.mend(self._root)
 
     def _describe(self, number: int) -> None:
-        """Learn which rows and columns there are: from the status, or where it is damaged from a checkpoint."""
+        """Read the rows and columns that exist from the status; if it is damaged, from a checkpoint."""
         if number == 1:
             self._describe_format_1()
             return
@@ -251,7 +251,7 @@ class Store(AbstractStore):
         return Store(self.path, "read")
 
     def _shown(self) -> Store:
-        """What readers see; a store that is open for reading shows what was there when it was opened."""
+        """The rows visible to readers; a store that is open for reading shows those that existed when it was opened."""
         return self if self.mode == "read" else self._now()
 
     def _readers(self) -> list[ColumnReader]:
@@ -314,7 +314,7 @@ class Store(AbstractStore):
             (self._root / column.name).make()
 
     def _expected_rows(self) -> int:
-        """How many rows will come, if the description tells: a short run then has small chunks."""
+        """The expected number of rows, if the description has it; a short run then has small chunks."""
         rows, steps, every = (self.meta.get(name) for name in ("rows", "steps", "save_every"))
         if rows is None and isinstance(steps, int) and isinstance(every, int) and every > 0:
             rows = steps // every + 1
@@ -363,7 +363,7 @@ class Store(AbstractStore):
         self.rows, self.columns, self.meta, self._number = found.rows, found.columns, dict(found.begin), found.number
         self._writer = RowWriter(self._root, self.columns)
         self._writer.go_back_to(found.rows, found.tail)
-        # the status first: it must never name a row that is gone
+        # the status first, because it must never name a missing row
         damaged = self._checkpoints.damaged()
         self._publish("running", damaged=damaged)
         for writer in self._writer.writers:
@@ -405,7 +405,7 @@ class Store(AbstractStore):
         )
 
     def _may_hold_rows(self) -> bool:
-        """Whether the store has rows; True also where the files that tell are damaged."""
+        """Whether the store has rows; True also if the files that describe them are damaged."""
         try:
             return self._now().rows > 0
         except StoreError:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Read everything in a store; the names of the files that are missing or not as they were written."""
+    """Read everything in a store; return the names of missing or changed files."""
     return (EnsembleStore(path) if is_ensemble(path) else Store(path, "read")).verify()
 
 
 def unfinished(path: str | os.PathLike[str]) -> str:
-    """A clause that counts the trajectories that an ensemble does not have yet; empty for other stores."""
+    """A clause with the number of trajectories that an ensemble lacks; empty for other stores."""
     left = EnsembleStore(path).progress()[-1] if is_ensemble(path) else 0
     return f"; {left} of {EnsembleStore(path).trajectories} trajectories are not computed yet" if left else ""
 
@@ -37,7 +37,7 @@ def open_sweep(path: str | os.PathLike[str]) -> xarray.Dataset:
         return EnsembleStore(path).to_xarray()
     stores = [EnsembleStore(part) for part in sorted(path.glob("*")) if is_ensemble(part)]
     if not stores:
-        raise StoreNotFoundError(f"{path} is not a sweep: it is no store of an ensemble, and has none in it")
+        raise StoreNotFoundError(f"{path} is not a sweep: it is not a store of an ensemble and contains none")
     import xarray  # here, because it takes a while
 
     parts = [store.to_xarray() for store in stores]

@@ -81,7 +81,7 @@ def seal(node: Mapping[str, Any]) -> bytes:
 
 
 def check_seal(data: bytes) -> None:
-    """Raise a `ValueError` unless every byte is as `seal` wrote it."""
+    """Raise `ValueError` if any byte differs from what `seal` wrote."""
     try:
         claimed = parse_json(data)["attributes"][SEAL]
         blank = data.replace(claimed.encode(), _BLANK.encode(), 1)

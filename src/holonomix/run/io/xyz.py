@@ -28,8 +28,8 @@ def export_xyz(
 ) -> int:
     """Write the frames of a store, a dataset or a solution as extended XYZ; returns how many.
 
-    Positions of shape `(particles, 3)` are written as they are, planar ones with z = 0. A flat `q` is cut into
-    particles of `dimension` coordinates. Momenta, the time and scalar observables go with each frame. `cell`, three
+    Positions of shape `(particles, 3)` are written as they are, planar ones with z = 0. A flat `q` is split
+    into particles of `dimension` coordinates. Each frame has momenta, the time and scalar observables. `cell`, three
     lengths or a 3 x 3 matrix with one vector per row, is written as a periodic cell. Units are the run's own.
     """
     target = Path(target)

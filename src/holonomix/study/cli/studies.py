@@ -72,9 +72,7 @@ def compare(
             raise SystemExit(Exit.SIMULATION)
 
 
-@app.command(
-    epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 wrong model or method."
-)
+@app.command(epilog="Exit codes: 0 confirmed; 1 a declared property failed or a run stopped early; 2 wrong arguments.")
 def certify(
     model: Model,
     method: MaybeMethod = None,
