@@ -19,7 +19,7 @@ from ..trace.functions import as_callable, user_function_errors
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
 
 
-class _Observable(eqx.Module):
+class _Timed(eqx.Module):  # stores record this name
     """A function of (q, p) or (q, p, t), called with (q, p, t).
 
     If it depends on the parameters of the run, as observables of mechanisms do, it has a form `on(system, q, p, t)`.
@@ -35,9 +35,9 @@ class _Observable(eqx.Module):
         return self.fn(q, p, t) if self.takes_time else self.fn(q, p)
 
 
-def as_observable(fn: Callable[..., Any], what: str = "an observable") -> _Observable:
+def as_observable(fn: Callable[..., Any], what: str = "an observable") -> _Timed:
     """`fn` as a function of (q, p, t); raises if it takes other arguments than (q, p) or (q, p, t)."""
-    if isinstance(fn, _Observable):
+    if isinstance(fn, _Timed):
         return fn
     if not callable(fn):
         raise InputError(f"{what} must be a function of (q, p) or (q, p, t), not {type(fn).__name__}")
@@ -52,12 +52,10 @@ def as_observable(fn: Callable[..., Any], what: str = "an observable") -> _Obser
         count = 2
     if count not in (2, 3):
         raise InputError(f"{what} takes (q, p) or (q, p, t); {getattr(fn, '__name__', fn)!r} takes {count} arguments")
-    return _Observable(
-        as_callable(fn), count == 3, getattr(fn, "on", None) if getattr(fn, "has_params", False) else None
-    )
+    return _Timed(as_callable(fn), count == 3, getattr(fn, "on", None) if getattr(fn, "has_params", False) else None)
 
 
-def as_observables(observe: Any) -> dict[str, _Observable]:
+def as_observables(observe: Any) -> dict[str, _Timed]:
     """A mapping of names to functions, from a mapping, one function, or None."""
     if observe is None:
         return {}
@@ -70,7 +68,7 @@ def as_observables(observe: Any) -> dict[str, _Observable]:
     return {str(name): as_observable(fn) for name, fn in observe.items()}
 
 
-def check_observables(observables: Mapping[str, _Observable], q: Numbers, p: Numbers, t: Real) -> None:
+def check_observables(observables: Mapping[str, _Timed], q: Numbers, p: Numbers, t: Real) -> None:
     """Raise unless every observable can be called with this state."""
     for name, fn in observables.items():
         with user_function_errors(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
@@ -83,7 +81,7 @@ PARTS = ("init", "update", "result")
 class AbstractReducer(eqx.Module):
     """A value accumulated in the loop: `init` at the start, `update` after each step, `result` at the end."""
 
-    fn: eqx.AbstractVar[_Observable]
+    fn: eqx.AbstractVar[_Timed]
 
     @property
     def takes_time(self) -> bool:
@@ -146,7 +144,7 @@ def as_reducers(reduce: object) -> dict[str, Any]:
 class Mean(AbstractReducer):
     """The mean of `fn(q, p)` over the steps, the start excluded."""
 
-    fn: _Observable = eqx.field(converter=as_observable)
+    fn: _Timed = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.zeros_like(jnp.asarray(self.fn(q, p, t))), jnp.asarray(0.0)
@@ -161,7 +159,7 @@ class Mean(AbstractReducer):
 class Minimum(AbstractReducer):
     """The smallest value of `fn(q, p)`, the start included."""
 
-    fn: _Observable = eqx.field(converter=as_observable)
+    fn: _Timed = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t))
@@ -176,7 +174,7 @@ class Minimum(AbstractReducer):
 class Maximum(AbstractReducer):
     """The largest value of `fn(q, p)`, the start included."""
 
-    fn: _Observable = eqx.field(converter=as_observable)
+    fn: _Timed = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t))
@@ -191,7 +189,7 @@ class Maximum(AbstractReducer):
 class FirstPassage(AbstractReducer):
     """The time of the first step over which `fn(q, p)` changes sign; infinity if it never does."""
 
-    fn: _Observable = eqx.field(converter=as_observable)
+    fn: _Timed = eqx.field(converter=as_observable)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.asarray(self.fn(q, p, t)), jnp.asarray(jnp.inf, q.dtype)

@@ -82,6 +82,6 @@ def _as_leaf(value: Any) -> Any:
 
 
 def hoisted(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` as a `Closure` where it closes over traced values."""
+    """`fn` as a `Closure` if it closes over traced values, else `fn`."""
     leaf = _as_leaf(fn)
     return leaf if _has_tracers(leaf) else fn

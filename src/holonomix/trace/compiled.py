@@ -1,7 +1,7 @@
 """`compiled`: `jax.jit` for functions of PyTrees that are partly static, with a bounded number of programs.
 
 Arrays are runtime values, everything else is static. The programs of all functions live in one cache. The least
-recently used ones are dropped and their machine code is freed, so that the memory of a process that treats many systems
+recently used ones are dropped and their machine code is freed, so that the memory of a process with many systems
 stays bounded.
 """
 

@@ -1,4 +1,4 @@
-"""User functions, frozen when a run begins: the run computes what they compute then, and is identified by it.
+"""User functions, frozen when a run begins: the run uses and is identified by what they compute at that moment.
 
 A Python function may change without becoming another object: a variable that it closes over, a global, an attribute of
 the object it belongs to. Compiled code must not outlive such a change. So every function is traced again each time a
@@ -137,12 +137,12 @@ _known: Recent[tuple[Programs | None, ...]] = Recent(256)
 
 
 def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: PyTree) -> Any:
-    """`tree` with every user function in it replaced by what it computes now.
+    """`tree` with every user function replaced by its current program.
 
-    `try_out(tree)` calls the functions the way a run will. A function that it does not call stays as it is, and so does
-    everything where a function fails: the checks that follow name the failure. Functions inside of `params` become part
-    of the programs of the functions that call them.
-    `like` are the arrays that `try_out` uses; their shapes tell one use from another.
+    `try_out(tree)` calls the functions as a run does; functions that it does not call are not replaced. If a function
+    fails, `tree` is returned unchanged, and later checks report the failure. Functions inside of `params` become part
+    of the programs of the functions that call them. `like` are the arrays that `try_out` uses; programs are cached by
+    their shapes.
     """
     paths, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_user_function)
     in_params = lambda path: any(getattr(part, "name", None) == "params" for part in path)
@@ -173,7 +173,7 @@ def freeze(tree: PyTree, try_out: Callable[[Any], Any], *like: PyTree) -> Any:
 
 
 def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> Any:
-    """A key of everything that the programs of a tree depend on; None where that is not certain."""
+    """A key of everything that the programs of a tree depend on; None if that is unknown."""
     kinds: list[Any] = [
         treedef,
         settings(),
@@ -195,9 +195,9 @@ def _key(leaves: list[Any], places: list[int], treedef: Any, like: PyTree) -> An
 
 
 def identity(tree: PyTree) -> Hashable | None:
-    """Equal for two trees only if they are certainly the same: arrays, settings, and what functions compute.
+    """A key that is equal for two trees only if arrays, settings and the computations of functions are equal.
 
-    None where that is not certain.
+    None if that is unknown.
     """
     leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_foreign)
     marks = tuple(stamp(leaf.fn if isinstance(leaf, Fixed) else leaf) for leaf in leaves)
@@ -221,7 +221,7 @@ def _is_foreign(x: object) -> bool:
 
 
 def has_user_functions(tree: PyTree) -> bool:
-    """Whether there is anything to freeze."""
+    """Whether a tree has functions to freeze."""
     return any(_is_user_function(x) for x in jax.tree.leaves(tree, is_leaf=_is_user_function))
 
 
@@ -245,7 +245,7 @@ def _is_ours(fn: Any) -> bool:
 
 
 def _rebuilt(fn: Function, arrays: tuple[Any, ...]) -> Any:
-    """A callable PyTree with other arrays; a plain function as it is."""
+    """A callable PyTree with other arrays; plain functions are returned unchanged."""
     if not arrays:
         return fn
     leaves, treedef = jax.tree.flatten(fn)
@@ -405,9 +405,9 @@ def _text(value: object) -> str:
 
 
 def digest_of(tree: PyTree) -> dict[str, str]:
-    """What the static parts of a tree are, by path: names of classes, settings, and hashes of user functions.
+    """A description of the static parts of a tree, by path: names of classes, settings, and hashes of user functions.
 
-    Two trees with the same entries and the same arrays compute the same; a differing entry says what differs.
+    Two trees with the same entries and the same arrays compute the same.
     """
     found: dict[str, str] = {}
     _describe(tree, "", found)

@@ -41,7 +41,7 @@ class Fixed(eqx.Module):
 
 
 def as_callable(fn: Any) -> Any:
-    """`fn` in a form that may travel through `jax.jit` as an argument."""
+    """`fn` in a form that can be an argument of `jax.jit`."""
     fn = hoisted(fn)
     try:
         leaves = jax.tree.leaves(fn)

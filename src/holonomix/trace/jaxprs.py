@@ -1,4 +1,4 @@
-"""Looking into traced programs, whichever of the supported versions of JAX traced them."""
+"""Access to traced programs, for all supported versions of JAX."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Primitives that rearrange entries, on NumPy arrays of any content.
 
-Given numbers they compute the values of the result, given numbered places they tell where each entry comes from, and
-given node numbers they are the rules of the kernel compiler. `p` are the parameters of the equation (`jaxprs.Params`).
+Applied to numbers, they compute the result. Applied to numbered places, they give the source of each entry. Applied to
+node numbers, they are the rules of the kernel compiler. `p` are the parameters of the equation (`jaxprs.Params`).
 """
 
 from __future__ import annotations

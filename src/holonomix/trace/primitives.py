@@ -27,7 +27,7 @@ Degree = Callable[[Params, Sequence[float]], float]  # from the degrees of the a
 
 
 class Dependence(enum.Enum):
-    """What an entry of a result depends on."""
+    """The inputs on which an entry of a result depends."""
 
     ELEMENTWISE = "the entries of the arguments at the same place"
     MOVE = "one entry of one argument, or none: `evaluate` rearranges entries"
@@ -98,7 +98,7 @@ def evaluate_equation(p: Params, arrays: Sequence[Any], exact: bool = False) -> 
 
 
 def on_host(x: ArrayLike) -> Any:
-    """As a NumPy array; random keys stay as they are."""
+    """`x` as a NumPy array; random keys are not converted."""
     return x if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 
 

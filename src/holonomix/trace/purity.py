@@ -152,7 +152,7 @@ def home(code: CodeType) -> str:
 
 @functools.lru_cache(4096)
 def is_pure(code: CodeType) -> bool:
-    """Whether code is of one of our functions that read nothing but their arguments and what they close over."""
+    """Whether code belongs to one of our functions that read only their arguments and the values they close over."""
     module = home(code)
     return any(module == name or module.startswith(name + ".") for name in OURS)
 

@@ -131,7 +131,7 @@ class _Follower:
         self.numbers: dict[Any, int] = {}
 
     def follow(self, value: Value, places: np.ndarray) -> int:
-        """The number of the result that is, for each row, the entry of `value` at the row's place."""
+        """Write the operations for the entry of `value` at each row's place; return the number of the result."""
         key = (id(value), places.tobytes())
         if key not in self.numbers:
             if len(self.numbers) > MAX_OPERATIONS:

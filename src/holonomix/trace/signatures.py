@@ -1,4 +1,4 @@
-"""Which arguments a user's function is called with, found from the arguments that it requires.
+"""The arguments with which a user's function is called, determined from those that it requires.
 
 `potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential that requires one
 argument more takes the time, `(q, t)` or `(q, t, params)`, and its second argument must be called `t` or `time`: any

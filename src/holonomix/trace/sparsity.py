@@ -142,7 +142,7 @@ def dependence_kind(name: str) -> Dependence:
 
 
 def moved(p: Params, ins: list[Value]) -> tuple[list[Value], np.ndarray, list[np.ndarray]] | None:
-    """Where the entries of each result come from; None where that is not known before the program runs.
+    """The sources of the entries of each result; None if they are not known before the program runs.
 
     Returns the arguments that entries are moved from, the offset of each of them in their concatenation, and for each
     result the places of its entries in it; -1 marks a fill value.
@@ -190,7 +190,7 @@ def _added(groups: np.ndarray, rows: scipy.sparse.csr_array) -> Any:
 
 
 def _product(p: Params, a: Value, b: Value) -> Any:
-    """Each result depends on a row of one side and a column of the other, less what a known zero cancels."""
+    """Each result depends on a row of one side and a column of the other, except for factors that are known zeros."""
     left, right, _ = product_factors(p, a.places, b.places)
     (batch, rows, inner), columns = left.shape, right.shape[1]
     result = np.arange(batch * rows * columns).reshape(batch, rows, columns)
