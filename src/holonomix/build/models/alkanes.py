@@ -1,6 +1,6 @@
-"""n-Butane as four united atoms with rigid bonds and angles: one internal freedom, the dihedral angle.
+"""n-Butane as four united atoms with rigid bonds and angles: one internal degree of freedom, the dihedral angle.
 
-The model of Ryckaert & Bellemans (1975). It is where the Fixman potential matters: `det(G M^-1 G^T)` depends on the
+The model of Ryckaert & Bellemans (1975). The Fixman potential matters for it: `det(G M^-1 G^T)` depends on the
 dihedral angle, so that rigid and stiff butane fold differently unless it is added (`hx.mechanics.fixman`).
 """
 

@@ -1,4 +1,4 @@
-"""Checks of the numbers a model is built from. Traced values pass: a gradient with respect to a length needs that."""
+"""Checks of the arguments of models. Traced values pass, so that gradients with respect to a length are possible."""
 
 from __future__ import annotations
 

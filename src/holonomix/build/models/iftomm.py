@@ -1,6 +1,6 @@
 """The benchmark problems A01 to A05 of the IFToMM library for multibody dynamics, as mechanisms.
 
-Each function returns a `Problem`; `mechanism=True` returns the `Mechanism` instead, which knows angles and reactions.
+Each function returns a `Problem`; `mechanism=True` returns the `Mechanism` instead, which has angles and reactions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def iftomm_a01(mechanism: bool = False) -> Problem | Mechanism:
 def iftomm_a02(windows: int = 2, mechanism: bool = False) -> Problem | Mechanism:
     """A02, N four-bar windows: rods of 1 m and 1 kg, upright, pushed to the right with 1 m/s at the top left, 10 s.
 
-    Where all rods lie in one line the mechanism is singular; the motion passes through such positions.
+    If all rods lie in one line, the mechanism is singular; the motion passes through such positions.
     """
     count = whole_number("windows", windows)
     m = Mechanism((0.0, -GRAVITY), dimensions=2, name=f"{count} four-bar windows (A02)")
@@ -155,7 +155,7 @@ def iftomm_a05(rate: float = 2 * np.pi, mechanism: bool = False) -> Problem | Me
             angular_velocity=spin,
         )
         arm.shapes.append((rod, np.array([0, -0.5, 0.0]), np.eye(3)))
-        ball = Sphere((5.0 / density / (4 / 3 * np.pi)) ** (1 / 3))  # drawn; in the equations it is a point
+        ball = Sphere((5.0 / density / (4 / 3 * np.pi)) ** (1 / 3))  # drawn as a solid; a point in the equations
         arm.shapes.append((ball, np.array([0, -1.0, 0.0]), np.eye(3)))
         m.revolute(f"{name} hinge", shaft, arm, at=top, axis=(0, 0, 1))
         m.spring(slider, (0, 0, 0), arm, (0, -0.5, 0), stiffness=8e5, length=0.5, damping=4e4)

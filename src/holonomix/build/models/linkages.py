@@ -1,6 +1,6 @@
 """Mechanisms of bars and joints: slider-crank, four-bar, Watt's linkage, rings, rigid molecules, a mobile.
 
-Joints are point masses in Cartesian coordinates, bars are distances; gravity is `gravity * sum m_i y_i` where it acts.
+Joints are point masses in Cartesian coordinates, bars are distances; gravity is the potential `gravity * sum m_i y_i`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _linkage(
 
 
 def _tangent(system: System, q: Numbers, p: Numbers) -> Any:
-    """p projected, by least squares in the mass metric: redundant bars do no harm."""
+    """p projected by least squares in the mass metric, which allows redundant bars."""
     rows = np.asarray(system.linearize(q).todense())
     root = np.sqrt(np.broadcast_to(np.asarray(system.mass), q.shape).reshape(-1))
     normal = (rows / root).T
@@ -112,7 +112,7 @@ def four_bar(
 ) -> Problem:
     """Crank, coupler and rocker between two fixed pivots a distance `ground` apart; q of shape (2, 2).
 
-    With the default lengths the crank goes round (Grashof: shortest + longest is less than the sum of the others).
+    With the default lengths the crank makes full turns (Grashof: shortest + longest < sum of the others).
     """
     sizes = [
         float(positive(n, x))
@@ -157,8 +157,8 @@ def planar_ring(
 ) -> Problem:
     """n equal bars closed to a ring in the plane, free to move, from the regular polygon; q of shape (n, 2).
 
-    `rigid=True` adds the braces between second neighbors: 2 n bars of which only 2 n - 3 are independent, so it asks
-    for `redundant="min-norm"` (n >= 5).
+    `rigid=True` adds the braces between second neighbors: 2 n bars of which only 2 n - 3 are independent, so it
+    needs `redundant="min-norm"` (n >= 5).
     """
     whole_number("n", n, 4)  # three bars do not move
     angle = 2 * np.pi * np.arange(n) / n
@@ -167,7 +167,7 @@ def planar_ring(
     if rigid:
         pairs += [(k, (k + 2) % n) for k in range(n)]
     lengths = [np.linalg.norm(q[a] - q[b]) for a, b in pairs]
-    # it turns, and where it can it is squeezed
+    # a rotation, and a deformation if the bars allow it
     v = rate * np.stack([-q[:, 1], q[:, 0]], 1) + 0.5 * rate * q * np.cos(2 * angle)[:, None]
     terms = [Distance(pairs, bar_lengths)]
     name = f"planar ring of {n} bars" + (", braced" if rigid else "")
@@ -177,7 +177,7 @@ def planar_ring(
 def rigid_molecules(n: int = 27, temperature: float = 0.1, stiffness: ArrayLike = 1.0, seed: int = 0) -> Problem:
     """n rigid triatomic molecules (the shape and masses of water) in a harmonic trap; q of shape (3 n, 3).
 
-    They do not act on each other: each keeps three distances, and the solver treats them block by block.
+    They do not interact. Each keeps three distances, and the solver treats them block by block.
     """
     if n < 1:
         raise InputError(f"at least one molecule is needed, not {n}")
@@ -205,7 +205,7 @@ def rigid_molecules(n: int = 27, temperature: float = 0.1, stiffness: ArrayLike 
 
 
 def trapped(q: Numbers, params: PyTree) -> Any:
-    """`stiffness/2 sum m_i |q_i|^2`: every molecule swings and turns in its own way."""
+    """`stiffness/2 sum m_i |q_i|^2`."""
     return (
         0.5 * params["stiffness"] * jnp.sum(params["masses"] * (q[:, 0] ** 2 + 1.3 * q[:, 1] ** 2 + 1.7 * q[:, 2] ** 2))
     )

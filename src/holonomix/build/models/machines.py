@@ -1,6 +1,6 @@
 """Machines built from bodies and joints: Jansen's leg, a Strandbeest, a Stewart platform, Bennett's linkage, and more.
 
-Each function returns a `Problem`; `mechanism=True` returns the `Mechanism` instead, which knows angles and reactions.
+Each function returns a `Problem`; `mechanism=True` returns the `Mechanism` instead, which has angles and reactions.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def stewart_platform(
     """A hexapod: a platform on six legs, each a slide between a universal joint below and a ball joint above.
 
     The slides carry springs (`stiffness`, `damping`) that are at rest at the start; the platform starts with the
-    velocity `push` and moves in all six freedoms.
+    velocity `push` and moves in all six degrees of freedom.
     """
     m = Mechanism((0.0, 0.0, 0.0), name="Stewart platform")
     top = m.body("platform", shape=Cylinder(0.5, 0.1), mass=10.0, position=(0, 0, 1.0), velocity=push)

@@ -62,7 +62,7 @@ def planar_pendulum(
     gravity: ArrayLike = 1.0,
     mass: ArrayLike = 1.0,
 ) -> Problem:
-    """The pendulum in the plane, q = (x, y), from the angle (0 hangs down) with the angular velocity given.
+    """The pendulum in the plane, q = (x, y), from the given angle (0 hangs down) and angular velocity.
 
     The default starts at the bottom with speed one: `sin(theta/2) = sn(t, m=1/4)/2`. `reference` is the closed form for
     swinging, rotating and separatrix motion.

@@ -118,7 +118,7 @@ def backbone(q: ArrayLike, root: bool = True) -> np.ndarray:
 
 
 def wall_distances(q: Numbers, params: PyTree) -> Any:
-    """The distance of every node from every wall, `(nodes, walls)`: what `WallMonitor` watches."""
+    """The distance of every node from every wall, `(nodes, walls)`, for `WallMonitor`."""
     return params["walls"][:, 3] - q[:, :3] @ params["walls"][:, :3].T
 
 
@@ -155,7 +155,7 @@ def _frame(x: Numbers, params: PyTree) -> Any:
 class Cells(AbstractLocal):
     """The backbone of a cell runs along the mean of its nodes' normals; `framed` adds its second node's frame before.
 
-    Slopes are written out, with the cells along the last axis: `Local` would find them by differentiating.
+    Slopes are written out, with the cells along the last axis: `Local` would differentiate automatically.
     """
 
     indices: Indices = eqx.field(static=True)

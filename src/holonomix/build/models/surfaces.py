@@ -30,7 +30,7 @@ def ellipsoid(q: Numbers, axes: Numbers) -> Any:
 
 
 class _Surface(eqx.Module):
-    """A scalar equation as a constraint; equal for equal functions, so that nothing is traced twice."""
+    """A scalar equation as a constraint; equal for equal functions, so that it is traced once."""
 
     fn: Callable[..., Any] = eqx.field(static=True)
     takes_params: bool = eqx.field(static=True)
@@ -61,7 +61,7 @@ def bead_on_surface(
     """A bead on `surface(q) = 0` (or `surface(q, params) = 0`), free or under gravity along the last axis.
 
     `surface` is "torus" (`params` = radii), "ellipsoid" (`params` = axes) or any function with a value; then give a
-    start `q0` on the surface. The momentum is made tangent. Without gravity the path is a geodesic and the speed stays.
+    start `q0` on the surface. The momentum is made tangent. Without gravity it moves on a geodesic at constant speed.
     """
     invariants = {}
     if isinstance(surface, str):

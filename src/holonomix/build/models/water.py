@@ -29,7 +29,7 @@ MASSES = (15.9994, 1.00794, 1.00794)
 BOND, ANGLE = 0.9572, 104.52
 LENNARD_JONES = (582_000.0, 595.0)  # A in kcal A^12/mol, C in kcal A^6/mol
 COULOMB = 332.0637  # kcal A/mol per squared electron charge
-OMEGA = 96.0  # (kcal/mol)^1/2 A^-2: the stiffness that the paper's figures belong to
+OMEGA = 96.0  # (kcal/mol)^1/2 A^-2: the stiffness of the paper's figures
 STEP_FS = 0.509
 SPACING = 3.0  # nearest neighbors of the lattice a start is made from
 
