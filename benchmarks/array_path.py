@@ -51,7 +51,7 @@ def main() -> None:
         times.append((time.process_time() - began) / STEPS)
     theirs = least({"C": c}, 2.0)["C"]
     ratio = min(times) / theirs
-    print(f"array path {min(times) * 1e9:.0f} ns, C {theirs * 1e9:.0f} ns a step over {STEPS:,} steps")
+    print(f"array path {min(times) * 1e9:.0f} ns, C {theirs * 1e9:.0f} ns per step over {STEPS:,} steps")
     print(f"ratio {ratio:.1f}, target {TARGET:g}: {'pass' if ratio <= TARGET else 'MISS'}")
     print(f"compile {first:.2f} s, target {COMPILE:g} s: {'pass' if first <= COMPILE else 'MISS'}")
     assert np.isfinite(times).all()

@@ -61,7 +61,7 @@ def seconds_per_step(nodes: int, repeats: int = 5) -> float:
             raise RuntimeError(hx.Status(int(status)).message)
         if k:  # the first call compiles
             best = min(best, elapsed)
-    print(f"{nodes:7d} nodes   {best * 1e6:12.1f} us a step   {best / nodes * 1e6:8.3f} us a node   "
+    print(f"{nodes:7d} nodes   {best * 1e6:12.1f} us per step   {best / nodes * 1e6:8.3f} us per node   "
           f"{int(iterations) / steps:.2f} sweeps a step", flush=True)  # fmt: skip
     return best
 

@@ -52,7 +52,7 @@ def along_chains() -> bool:
         problem = hx.models.penalized_chain(links, 20.0)
         seconds, _ = least(problem.system, hx.ZhangSkeel(0.4), problem, 0.01, max(20, 100_000 // links), "array", 3)
         found.append(seconds)
-        print(f"  {links:6d} links: {1e6 * seconds:9.1f} us a step, {1e9 * seconds / links:6.1f} ns a link")
+        print(f"  {links:6d} links: {1e6 * seconds:9.1f} us per step, {1e9 * seconds / links:6.1f} ns per link")
     power = np.log(found[-1] / found[-2]) / np.log(10)
     print(f"  cost grows as length^{power:.2f} from 1000 to 10 000 (goal: 1)")
     return power < 1.3

@@ -116,14 +116,14 @@ def main() -> None:
             if abs(energy - mine) > 1e-4 * abs(mine):
                 raise SystemExit(f"the models differ: {mine} against {energy} kcal/mol")
             peer = rate(step, args.seconds)
-            print(f"{n:4d} waters  OpenMM Reference          {1e6 / peer:9.2f} us a step")
+            print(f"{n:4d} waters  OpenMM Reference          {1e6 / peer:9.2f} us per step")
         except ImportError:
             print("OpenMM is not installed: no comparison")
         for backend in ("native", "auto") if n <= 10 else ("auto",):
             run, how = ours(problem, backend)
             mine = rate(run, args.seconds)
             ratio = "" if peer is None else f"  {peer / mine:6.2f} times OpenMM's time"
-            print(f"{n:4d} waters  holonomix {backend:8s}       {1e6 / mine:9.2f} us a step{ratio}  ({how})")
+            print(f"{n:4d} waters  holonomix {backend:8s}       {1e6 / mine:9.2f} us per step{ratio}  ({how})")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def main() -> None:
     method = hx.GLA(hx.RATTLE(hx.SymmetricNewton()), **BATH)
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}")
     cpu, name = one_replica(problem, method)
-    print(f"one replica on one CPU core ({name}): {cpu:.2f} us a step")
+    print(f"one replica on one CPU core ({name}): {cpu:.2f} us per step")
     for backend in args.backends:
         try:
             gpu = many_replicas(problem, method, args.replicas, args.steps, backend)

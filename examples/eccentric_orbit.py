@@ -42,7 +42,9 @@ runs["fixed steps"] = hx.simulate(comet.system, hx.StormerVerlet(), comet.q0, co
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for name, sol in runs.items():
     error = np.abs(sol.energy_error())
-    print(f"{name:12s} {sol.stats['steps'] / args.periods:7.1f} steps a period, largest energy error {error.max():.2e}")
+    print(
+        f"{name:12s} {sol.stats['steps'] / args.periods:7.1f} steps per period, largest energy error {error.max():.2e}"
+    )
     # the largest error in each of at most 500 windows of whole periods
     windows = np.linspace(0, t1, min(args.periods, 500) + 1)
     first = np.searchsorted(sol.t, windows[:-1])

@@ -52,7 +52,7 @@ for name, (rigid, method) in methods.items():
     shares = np.stack([np.histogram(x, edges)[0] / np.histogram(x, edges)[0].sum() for x in distance])
     apart = [0.5 * np.abs(shares[i] - shares[j]).sum() for i in range(4) for j in range(i)]
     rate = runs.stats["trajectory_steps_per_second"]
-    print(f"{name}: {rate:,.0f} steps a second; total variation between replicas {np.mean(apart):.3f}")
+    print(f"{name}: {rate:,.0f} steps per second; total variation between replicas {np.mean(apart):.3f}")
     axes.stairs(shares.mean(axis=0), edges, label=name, linewidth=1.5)
 axes.set(xlabel="oxygen-oxygen distance / Angstrom", ylabel="share of pairs", title="7 waters at 232 K")
 axes.legend()
