@@ -205,6 +205,7 @@ def _platform_index(t: Tracer, p: Params):
 
 @rule("cond", honors="branches branches_platforms")
 def _cond(t: Tracer, p: Params, index: Array, *operands: Array):
+    """Both branches and a select if they are short, else branches in the program; one branch if the index is known."""
     g, a = t.graph, t.algebra
     branches = p.branches
     which = int(index)

@@ -298,6 +298,7 @@ class Flow:
             self.values.names[u] = self.w.new(f"phi {self.w.type(g.kind[u])} {', '.join(into)}")
 
     def _blend(self, n: int, branches: Branches, users: list[int]) -> None:
+        """Branches for SIMD lanes: run each branch that any lane takes, and keep its results in those lanes."""
         g = self.w.graph
         (which,) = g.args[n]
         outer, count = self.w.mask, len(branches.scopes)

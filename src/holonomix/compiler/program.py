@@ -138,6 +138,7 @@ def lower_traced(
 
 
 def _lowered(traced: Traced, limit: int, wide: bool | Axes, irregular: bool) -> Program:
+    """The program of traced functions; raises `Unsupported` for what kernels cannot do."""
     carry, consts, functions = traced.carry, traced.consts, traced.functions
     for closed, _ in functions:
         refuse_unknown(closed.jaxpr)
@@ -239,6 +240,7 @@ def _leaf(tracer: Tracer, aval: Typed, nodes: np.ndarray | Wide) -> Leaf:
 
 
 def _schedule(program: Program) -> None:
+    """Find the nodes that results depend on, and sort them into the blocks of their scopes."""
     g = program.graph
     live: set[int] = set()
     owner: dict[int, tuple[int, int]] = {}  # parameter of a loop -> its while and place

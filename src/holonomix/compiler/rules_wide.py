@@ -87,6 +87,7 @@ def _total(t: Tracer, op: str, v: int, n: int) -> int:
 
 
 def _reduction(name: str):
+    """Register the rule of a reduction: the elements of each vector first, then the vectors of the axis."""
     op, method, *prefix = _TOTALS[name]
 
     def fn(t: Tracer, p: Params, a: Array):

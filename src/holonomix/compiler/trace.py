@@ -242,6 +242,7 @@ class Tracer:
         return [read(a) for a in jaxpr.outvars]
 
     def equation(self, eqn: Equation, ins: list[Array]) -> Sequence[Array]:
+        """The results of one equation, by the kernel rule of its primitive; raises `Unsupported` if it has none."""
         name = eqn.primitive.name
         long = any(isinstance(a, Wide) for a in ins)
         for v in eqn.outvars:

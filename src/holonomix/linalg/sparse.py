@@ -126,6 +126,7 @@ def _is_clique(graph: list[set[int]], nodes: set[int]) -> bool:
 
 
 def _round(steps: list[tuple[int, list[int]]], pattern: Symbolic) -> Round:
+    """Index lists for the elimination of independent pivots, given with their neighbors."""
     nodes = np.asarray([k for k, _ in steps])
     place, first, second = [], [], []
     source, other = [], []

@@ -115,6 +115,7 @@ def _warn_of_failure(loop: Loop, final: LoopCarry, program: tuple[Any, ...]) -> 
 def _integrate(
     stepper: Stepper, consts: Consts, q0: Numbers, p0: Numbers, steps: int, every: int | None, adjoint: Adjoint
 ) -> tuple[dict[str, Any], LoopCarry]:
+    """The final state or the saved rows, with NaN for rows that were not reached, and the final carry."""
     check_functions(stepper.parts(consts)[0], q0, p0, consts.t0)
     carry = stepper.start(consts, q0, p0)
 

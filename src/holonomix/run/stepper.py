@@ -113,6 +113,7 @@ class Stepper(eqx.Module):
         return LoopCarry(state, memory, ok, multipliers, zero, zero, jnp.asarray(0.0, dtype), reduced)
 
     def step(self, carry: LoopCarry, consts: Consts) -> LoopCarry:
+        """One step with its reductions and diagnostics; after a failure, or before an event, the state stays."""
         system, method, _, reducers = self.parts(consts)
         key = self._key(method, consts, carry.state.n)
         new, memory, report = _step(method, system, carry.state, consts.dt, carry.memory, key, self.careful)

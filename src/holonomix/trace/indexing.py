@@ -91,6 +91,7 @@ def _read(x: Numbers, run: Run) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(indices: Indices, size: int) -> tuple[str, Any]:
+    """How `take` reads an index list: "identity", "runs", interleaved runs ("woven"), or "gather"; with the runs."""
     index = indices.array
     n = index.shape[0]
     if index.size and (index.max() >= size or index.min() < -1):

@@ -71,6 +71,7 @@ class _Tree:
         return out
 
     def _place_body(self, branch: Branch, near: Any, values: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Origins and attitudes of the body at the far end of a joint, from the `near` ones and joint positions."""
         joint: Any = branch.joint
         place, dim = joint.place, joint.a.dimension
         fa, fb = place.frame_a, place.frame_b

@@ -74,6 +74,7 @@ def _tuple(x: Any) -> tuple[float, ...]:
 
 
 def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
+    """The shapes of a body in a picture; without any, lines between its joints, or a disk."""
     turn = body.axes.T
     if body.shapes:
         marks = []

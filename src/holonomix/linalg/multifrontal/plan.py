@@ -187,6 +187,7 @@ def _merge_fronts(order: list[int], later: list[set[int]], r: int) -> list[_Fron
 
 
 def _tables(fronts: list[_Front], home: IntArray, i: IntArray, j: IntArray, rows: np.ndarray, source: IntArray) -> Plan:
+    """The plan of the elimination as tables: where entries of the matrix go, and the layout of each front."""
     n, r = rows.shape
     count, size = len(fronts), n * r
     lists = [rows[[*front.pivots, *front.rest]].reshape(-1) for front in fronts]

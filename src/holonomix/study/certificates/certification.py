@@ -190,6 +190,7 @@ def _structure(
     t: float,
     dt: float,
 ) -> list[Finding]:
+    """Findings on symplecticity, the wedge product and symmetry, as far as they are `wanted` and applicable."""
     findings = []
     if system.forced:
         why = "an applied force need not be Hamiltonian or reversible"

@@ -281,6 +281,7 @@ def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem,
 def _level(
     problem: Problem, method: AbstractMethod, dt: float, t1: float, omega: float | None, reference: np.ndarray
 ) -> Level:
+    """Error, cost and drift of one method at one step size; NaN and the reason if its run fails."""
     system, _ = _system(problem, method, omega or 2 / dt)
     steps = max(1, round(t1 / dt))
     options: dict[str, Any] = {"t1": t1} if method.adaptive else {"steps": steps}
