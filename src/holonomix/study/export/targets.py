@@ -58,6 +58,8 @@ class Target:
         layout = str(self._machine.target_data)
         if layout.startswith("E"):
             raise InputError(f"target {triple!r} stores numbers with the most significant byte first; kernels cannot")
+        if "-p:16:" in layout:
+            raise InputError(f"target {triple!r} has addresses of 16 bits; kernels need 32 or 64")
 
     @property
     def fma(self) -> bool:
@@ -115,7 +117,10 @@ class Target:
             function.linkage = "internal"
         optimized(last, self._machine)
         last.verify()
-        return self._machine.emit_object(last)
+        try:
+            return self._machine.emit_object(last)
+        except RuntimeError as error:
+            raise InputError(f"LLVM cannot write an object file for target {self.triple!r} ({error})") from error
 
     def _parse(self, text: str, context: Any) -> Any:
         module = _llvm().parse_assembly(text, context)

@@ -28,7 +28,7 @@ from holonomix.run.solution import constraint_of, energy_of, hidden_of
 from holonomix.study.export.export import layout
 from holonomix.study.export.kernels import Kernel, make_kernel
 from holonomix.study.export.targets import WASM, Target
-from holonomix.study.export.wasm_module import module_of
+from holonomix.study.export.wasm_module import MATH, module_of
 
 from .page import page_of
 from .recording import from_problem
@@ -49,9 +49,6 @@ STEPS_PER_SECOND = 120  # default playback rate at speed 1
 PREVIEW_SECONDS = 15.0  # playback time that sets the size of the picture
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
-MATH = (
-    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
-)
 NAME = "k"  # prefix of the functions in a module
 
 

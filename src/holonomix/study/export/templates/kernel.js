@@ -9,7 +9,7 @@ async function read(source) {
 
 /** A kernel at the start of the problem. `source` is the address of the module, or its bytes. */
 export async function load(source = new URL("./@NAME@.wasm", import.meta.url)) {
-  const {instance} = await WebAssembly.instantiate(await read(source), {});
+  const {instance} = await WebAssembly.instantiate(await read(source), {env: Math});
   return new Kernel(instance.exports, layout);
 }
 
