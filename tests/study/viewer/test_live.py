@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.run.io import StoreWriteError
 from holonomix.study.viewer import live as live_module
 from tests.browser import Browser, needs_chromium
 
@@ -228,7 +229,7 @@ def test_coordinates_that_are_no_positions_have_charts_only(browser, tmp_path):
     assert browser.ask("document.body.innerText.includes('theta') && !document.body.innerText.includes('q[0]')")
     browser.ask("source.lead.kernel.step(100)")
     sol = hx.simulate(problem, hx.StormerVerlet(), steps=100)
-    np.testing.assert_allclose(next(arrays(browser)), sol.q[-1], rtol=0, atol=1e-12)  # the sine is the browser's
+    np.testing.assert_allclose(next(arrays(browser)), sol.q[-1], rtol=0, atol=1e-12)
     browser.ask("source.renew(false); source.advance(0.1); show()")
     assert not browser.messages
 
@@ -302,6 +303,8 @@ def test_refusals_say_why(tmp_path):
         hx.live(problem, hx.StormerVerlet(), page, sliders=["gravity"])
     with pytest.raises(hx.InputError, match="dt must be positive"):
         hx.live(problem, hx.StormerVerlet(), page, dt=-0.1)
+    with pytest.raises(StoreWriteError, match=r"^cannot write \S+: Is a directory$"):
+        hx.live(problem, hx.StormerVerlet(), tmp_path)
 
     def potential(q):
         return jax.pure_callback(lambda x: np.sum(x**2), jax.ShapeDtypeStruct((), np.float64), q)

@@ -22,7 +22,6 @@ from holonomix.core.types import ArrayLike
 from holonomix.mechanics.problem import Problem
 from holonomix.methods.base import AbstractMethod
 from holonomix.run.arguments import Arguments, MethodLike, Observe, Options
-from holonomix.run.io import disk
 from holonomix.run.loop import Loop, make_loop
 from holonomix.run.solution import constraint_of, energy_of, hidden_of
 from holonomix.study.export.export import layout
@@ -30,7 +29,7 @@ from holonomix.study.export.kernels import Kernel, make_kernel
 from holonomix.study.export.targets import WASM, Target
 from holonomix.study.export.wasm_module import MATH, module_of
 
-from .page import page_of
+from .page import page_of, save_page
 from .recording import from_problem
 
 if TYPE_CHECKING:
@@ -103,9 +102,7 @@ def live(
     if len(page) > MAX_BYTES:
         sizes = " and ".join(f"{len(k.module):,} bytes ({k.loop.method.name})" for k in kernels)
         raise InputError(f"the page has {len(page):,} bytes, more than {MAX_BYTES:,}; the modules have {sizes}")
-    target = Path(os.fspath(path))
-    disk.make_directory(target.absolute().parent)
-    disk.write_atomic(target, page.encode(), durable=False)
+    target = save_page(page, Path(os.fspath(path)))
     if open:
         webbrowser.open(target.absolute().as_uri())
     return target
