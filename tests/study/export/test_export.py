@@ -96,6 +96,18 @@ def test_parameters_step_start_and_observables_change_at_run_time(tmp_path):
 
 
 @node
+def test_integers_among_the_parameters_change_at_run_time(tmp_path):
+    system = hx.System(lambda q, params: params["k"] * q @ q / 2, params={"k": 4})
+    problem = hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0)
+    hx.export(problem, hx.RATTLE(), tmp_path, name="spring")
+    script = "k.set({params: {k: 9}}); console.log(JSON.stringify([k.step(100), [...k.q]]))"
+    status, q = run_js(tmp_path, "spring", script)
+    sol = hx.simulate(system.with_params({"k": 9}), hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=100)
+    assert status == 0
+    np.testing.assert_allclose(q, sol.q[-1], rtol=0, atol=1e-14)
+
+
+@node
 def test_wrong_values_in_javascript_are_named(tmp_path):
     hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, name="hh")
     script = """

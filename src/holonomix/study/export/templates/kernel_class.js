@@ -58,5 +58,5 @@ class Kernel {
 function fill(name, array, value) {
   const numbers = typeof value === "number" ? [value] : Array.from(value ?? []).flat(Infinity);
   if (numbers.length !== array.length) throw new Error(`${name} needs ${array.length} numbers, not ${numbers.length}`);
-  array.set(numbers);
+  array.set(array instanceof BigInt64Array ? numbers.map(BigInt) : numbers);
 }
