@@ -29,7 +29,8 @@ def pendulum(tmp_path_factory):
     problem = hx.models.planar_pendulum()
     place = tmp_path_factory.mktemp("live") / "pendulum.html"
     sliders = {"gravity": (0.0, 20.0), "length": (0.2, 3.0), "dt": (0.01, 50.0)}
-    return problem, hx.live(problem, hx.RATTLE(), place, sliders=sliders, compare=hx.RK4(), ensemble=5, spread=0.1)
+    more = {"observe": {"H": problem.system.hamiltonian}, "compare": hx.RK4(), "ensemble": 5, "spread": 0.1}
+    return problem, hx.live(problem, hx.RATTLE(), place, sliders=sliders, **more)
 
 
 def opened(browser, page, fragment="still"):
@@ -102,6 +103,8 @@ def test_sliders_change_the_physics(browser, pendulum):
     expected = hx.integrate(system, hx.RATTLE(), q, p, dt=problem.dt, steps=100)
     browser.ask("source.lead.kernel.step(100)")
     np.testing.assert_allclose(list(arrays(browser)), expected, rtol=0, atol=1e-11)
+    energy = float(system.hamiltonian(*expected))
+    assert browser.ask("source.lead.kernel.observables.H[0]") == pytest.approx(energy, abs=1e-10)
     browser.ask("source.reset.click()")
     assert browser.ask("source.lead.kernel.params.gravity[0]") == 9.81  # a reset keeps the sliders
     assert browser.ask("source.lead.kernel.t") == 0

@@ -81,7 +81,7 @@ def export(
         raise InputError(f"form={form!r} writes files into a directory, and {folder} looks like a file: {advice}")
     name = _identifier(problem.name if name is None else name)
     machine = Target(WASM if form == "wasm" else target)
-    observe, measure = _split_observables(observe, problem)
+    observe, measure = split_observables(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     loop = make_loop(Arguments.of(problem, method, None, None, options).alone(stored=False))
     if form == "fmu":
@@ -145,7 +145,7 @@ def _write_unit(
     return path
 
 
-def _split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
+def split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
     """Other observables, and those that are known to depend on the system and use its current parameters.
 
     The second kind are methods of `problem.system`, such as `hamiltonian`, and joint forces.

@@ -24,7 +24,7 @@ from holonomix.methods.base import AbstractMethod
 from holonomix.run.arguments import Arguments, MethodLike, Observe, Options
 from holonomix.run.loop import Loop, make_loop
 from holonomix.run.solution import constraint_of, energy_of, hidden_of
-from holonomix.study.export.export import layout
+from holonomix.study.export.export import layout, split_observables
 from holonomix.study.export.kernels import Kernel, make_kernel
 from holonomix.study.export.targets import WASM, Target
 from holonomix.study.export.wasm_module import MATH, module_of
@@ -140,15 +140,16 @@ class Compiled:
 def _kernel(
     problem: Problem, method: MethodLike, observe: Observe | None, dt: Number | None, key: ArrayLike | None
 ) -> Compiled:
+    observe, measure = split_observables(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
-    return _compiled(Arguments.of(problem, method, None, None, options))
+    return _compiled(Arguments.of(problem, method, None, None, options), measure)
 
 
-def _compiled(arguments: Arguments) -> Compiled:
+def _compiled(arguments: Arguments, more: Mapping[str, Callable[..., Any]] | None = None) -> Compiled:
     loop = make_loop(arguments.alone(stored=False))
     if not float(loop.consts.dt) > 0:
         raise InputError(f"dt must be positive on a live page, which runs only forward, not {float(loop.consts.dt):g}")
-    measure: dict[str, Callable[..., Any]] = {"live energy": energy_of}
+    measure: dict[str, Callable[..., Any]] = {"live energy": energy_of, **(more or {})}
     if loop.constrained:
         measure |= {"live constraint": constraint_of, "live hidden constraint": hidden_of}
     kernel = make_kernel(loop, NAME, fma=False, width=1, measure=measure)
