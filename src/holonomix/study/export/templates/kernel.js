@@ -4,7 +4,9 @@ const layout = @LAYOUT@;
 async function read(source) {
   if (typeof source !== "string" && !(source instanceof URL)) return source; // bytes
   if (String(source).startsWith("file:")) return (await import("node:fs/promises")).readFile(new URL(source));
-  return (await fetch(source)).arrayBuffer();
+  const answer = await fetch(source);
+  if (!answer.ok) throw new Error(`cannot load ${source}: ${answer.status} ${answer.statusText}`);
+  return answer.arrayBuffer();
 }
 
 /** A kernel at the start of the problem. `source` is the address of the module, or its bytes. */
