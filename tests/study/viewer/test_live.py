@@ -273,6 +273,8 @@ def kernels():
         ({"sliders": {"coupling[3]": (0, 1)}}, r"coupling has 1 entries"),
         ({"sliders": {"coupling": (2, 1)}}, "goes from 2 to 1"),
         ({"sliders": {"coupling": 3}}, "lowest and highest"),
+        ({"sliders": {5: (0, 1)}}, "5 is not the name"),
+        ({"sliders": {"coupling": np.array([2.0, 1.0])}}, "goes from 2 to 1"),
         ({"sliders": {"coupling": (0, np.nan)}}, r"sliders\['coupling'\]"),
         ({"sliders": {"coupling": (5, 6)}}, "current value 1 is outside"),
         ({"sliders": {"dt": (0, 1)}}, "'dt' begins at 0"),

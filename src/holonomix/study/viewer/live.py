@@ -203,6 +203,8 @@ def _options(
 
 
 def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
+    if not isinstance(label, str):
+        raise InputError(f"sliders: {label!r} is not the name of a parameter")
     name, index = label, 0
     found = re.fullmatch(r"(.+)\[(\d+)\]", label)
     fields = [k.kernel.parameters() | {"dt": k.kernel.fields["dt"]} for k in kernels]
@@ -232,7 +234,7 @@ def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
 
 
 def _ends(label: str, ends: Any) -> tuple[float, float]:
-    if not (isinstance(ends, Sequence) and not isinstance(ends, str) and len(ends) == 2):
+    if not (isinstance(ends, Sequence | np.ndarray) and not isinstance(ends, str) and len(ends) == 2):
         raise InputError(f"sliders: {label!r} needs its lowest and highest value, (low, high), not {short_repr(ends)}")
     low, high = (number(f"sliders[{label!r}]", x) for x in ends)
     if low >= high:
@@ -259,7 +261,7 @@ def _section(section: Names | None, kernel: Compiled, shown: list[str]) -> tuple
 
 
 def _ensemble(ensemble: Any, spread: Number, loop: Loop) -> dict[str, Any]:
-    if not isinstance(ensemble, Sequence):
+    if not (isinstance(ensemble, Sequence) or np.ndim(ensemble)):
         count = whole_number("ensemble", ensemble, 0, MAX_GHOSTS)
         return {"count": count, "spread": number("spread", spread, above=0), "q": None, "p": None}
     if len(ensemble) != 2:
