@@ -132,12 +132,15 @@ def test_a_step_that_fails_stops_with_a_finite_state(tmp_path):
 
 
 @gcc
-@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc")), reason="no aarch64")
-def test_an_aarch64_object_runs_with_the_bits_of_webassembly(tmp_path):
+@pytest.mark.parametrize("arch, triple", [("aarch64", "aarch64-linux-gnu"), ("riscv64", "riscv64-linux-gnu"),
+                                          ("arm", "arm-linux-gnueabihf")])  # fmt: skip
+def test_an_object_of_another_machine_runs_with_the_bits_of_webassembly(tmp_path, arch, triple):
+    if not (shutil.which(f"qemu-{arch}") and shutil.which(f"{triple}-gcc")):
+        pytest.skip(f"no compiler or emulator of {arch}")
     problem = hx.models.double_pendulum()
-    hx.export(problem, hx.RATTLE(), tmp_path / "a", "c", target="aarch64-linux-gnu")
+    hx.export(problem, hx.RATTLE(), tmp_path / "a", "c", target=triple.replace("arm-", "armv7-"))
     hx.export(problem, hx.RATTLE(), tmp_path / "x", "c", target="x86_64-linux-gnu")
-    lines = run_c(tmp_path / "a", "double_pendulum", STEPS, "aarch64-linux-gnu-gcc", ("qemu-aarch64",))
+    lines = run_c(tmp_path / "a", "double_pendulum", STEPS, f"{triple}-gcc", (f"qemu-{arch}",))
     assert lines == run_c(tmp_path / "x", "double_pendulum", STEPS)
 
 
@@ -145,6 +148,11 @@ def test_objects_of_other_machines_are_theirs(tmp_path):
     hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="aarch64-linux-gnu")
     data = (tmp_path / "hh.o").read_bytes()
     assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 183
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="riscv64-linux-gnu")
+    flags = int.from_bytes((tmp_path / "hh.o").read_bytes()[48:52], "little")
+    assert flags & 6 == 4  # doubles in registers, as the toolchains of Linux expect
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="armv7-linux-gnueabihf")
+    assert b"\x1c\x01" in (tmp_path / "hh.o").read_bytes().split(b"aeabi")[1][:80]  # Tag_ABI_VFP_args: registers
 
 
 @node
