@@ -233,8 +233,7 @@ def on_post_build(config):
     _ensemble(hx).view(Path(config.site_dir) / "gallery" / "ensemble.html")
     gallery = _live_gallery(Path(config.docs_dir))
     for name, make in gallery.PAGES.items():
-        if name not in gallery.SLOW:
-            make(Path(config.site_dir) / "live" / f"{name}.html")
+        make(Path(config.site_dir) / "live" / f"{name}.html")
 
 
 def _live_gallery(docs):

@@ -1,4 +1,4 @@
-"""The gallery of live pages (docs/live.md): ten pages, of which eight take some seconds each.
+"""The gallery of live pages (docs/live.md): ten pages, which take some seconds each.
 
 usage: python tools/live_gallery.py [--out DIR] [NAME ...]
 """
@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 
 import holonomix as hx
-
-SLOW = ("strandbeest", "elastic_rod")  # minutes; `make docs` leaves them out
 
 
 def double_pendulum(path: Path) -> Path:

@@ -54,6 +54,8 @@ def test_observables_are_computed_in_the_loop():
     np.testing.assert_array_equal(sol.observables["clock"], sol.t)
     with pytest.raises(hx.InputError, match="takes 1"):
         run(observe=lambda q: q)
+    with pytest.raises(hx.InputError, match="observable 'both' must return a number or an array, not dict"):
+        run(observe={"both": lambda q, p: {"q": q, "p": p}})
 
 
 def test_a_failing_step_keeps_what_came_before():

@@ -72,7 +72,12 @@ def check_observables(observables: Mapping[str, _Timed], q: Numbers, p: Numbers,
     """Raise unless every observable can be called with this state."""
     for name, fn in observables.items():
         with user_function_errors(f"observable {name!r}", q, "(q, p, t)" if fn.takes_time else "(q, p)"):
-            jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
+            found = jax.eval_shape(fn, q, p, jnp.asarray(t, q.dtype))
+        if not isinstance(found, jax.ShapeDtypeStruct | list | tuple):
+            raise InputError(
+                f"the observable {name!r} must return a number or an array, not {type(found).__name__}: give one "
+                "observable for each quantity"
+            )
 
 
 PARTS = ("init", "update", "result")

@@ -413,6 +413,7 @@ def test_explain_and_the_picture_of_a_model(here):
 
 def test_build_writes_the_step_of_a_model(here):
     assert "wasm: page" in call("build", "henon-heiles", "page", "rattle", "--dt", "0.05")
+    assert "wasm: noise" in call("build", "henon-heiles", "noise", "gla")  # the random seed is that of `run`
     assert Path("page/henon_heiles.wasm").read_bytes().startswith(b"\0asm")
     assert "energy" in Path("page/henon_heiles.js").read_text()
     assert "no-such" in said("build", "henon-heiles", "x", "--form", "c", "--target", "no-such", code=Exit.USAGE)

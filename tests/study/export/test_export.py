@@ -96,15 +96,28 @@ def test_parameters_step_start_and_observables_change_at_run_time(tmp_path):
 
 
 @node
+def test_integers_among_the_parameters_change_at_run_time(tmp_path):
+    system = hx.System(lambda q, params: params["k"] * q @ q / 2, params={"k": 4})
+    problem = hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0)
+    hx.export(problem, hx.RATTLE(), tmp_path, name="spring")
+    script = "k.set({params: {k: 9}}); console.log(JSON.stringify([k.step(100), [...k.q]]))"
+    status, q = run_js(tmp_path, "spring", script)
+    sol = hx.simulate(system.with_params({"k": 9}), hx.RATTLE(), problem.q0, problem.p0, dt=0.01, steps=100)
+    assert status == 0
+    np.testing.assert_allclose(q, sol.q[-1], rtol=0, atol=1e-14)
+
+
+@node
 def test_wrong_values_in_javascript_are_named(tmp_path):
     hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, name="hh")
     script = """
     const said = [];
-    for (const f of [() => k.set({q: [1]}), () => k.set({params: {no: 1}}), () => k.project()])
+    for (const f of [() => k.set({q: [1]}), () => k.set({params: {no: 1}}), () => k.project(), () => k.set({no: 1})])
       try { f(); said.push("") } catch (e) { said.push(e.message) }
     console.log(JSON.stringify(said))"""
-    one, two, three = run_js(tmp_path, "hh", script)
+    one, two, three, four = run_js(tmp_path, "hh", script)
     assert "q needs 2 numbers" in one and "no parameter no" in two and "no constraints" in three
+    assert "set does not take no" in four
 
 
 def test_a_step_that_fails_stops_with_a_finite_state(tmp_path):
@@ -119,12 +132,15 @@ def test_a_step_that_fails_stops_with_a_finite_state(tmp_path):
 
 
 @gcc
-@pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc")), reason="no aarch64")
-def test_an_aarch64_object_runs_with_the_bits_of_webassembly(tmp_path):
+@pytest.mark.parametrize("arch, triple", [("aarch64", "aarch64-linux-gnu"), ("riscv64", "riscv64-linux-gnu"),
+                                          ("arm", "arm-linux-gnueabihf")])  # fmt: skip
+def test_an_object_of_another_machine_runs_with_the_bits_of_webassembly(tmp_path, arch, triple):
+    if not (shutil.which(f"qemu-{arch}") and shutil.which(f"{triple}-gcc")):
+        pytest.skip(f"no compiler or emulator of {arch}")
     problem = hx.models.double_pendulum()
-    hx.export(problem, hx.RATTLE(), tmp_path / "a", "c", target="aarch64-linux-gnu")
+    hx.export(problem, hx.RATTLE(), tmp_path / "a", "c", target=triple.replace("arm-", "armv7-"))
     hx.export(problem, hx.RATTLE(), tmp_path / "x", "c", target="x86_64-linux-gnu")
-    lines = run_c(tmp_path / "a", "double_pendulum", STEPS, "aarch64-linux-gnu-gcc", ("qemu-aarch64",))
+    lines = run_c(tmp_path / "a", "double_pendulum", STEPS, f"{triple}-gcc", (f"qemu-{arch}",))
     assert lines == run_c(tmp_path / "x", "double_pendulum", STEPS)
 
 
@@ -132,6 +148,11 @@ def test_objects_of_other_machines_are_theirs(tmp_path):
     hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="aarch64-linux-gnu")
     data = (tmp_path / "hh.o").read_bytes()
     assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 183
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="riscv64-linux-gnu")
+    flags = int.from_bytes((tmp_path / "hh.o").read_bytes()[48:52], "little")
+    assert flags & 6 == 4  # doubles in registers, as the toolchains of Linux expect
+    hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, "c", name="hh", target="armv7-linux-gnueabihf")
+    assert b"\x1c\x01" in (tmp_path / "hh.o").read_bytes().split(b"aeabi")[1][:80]  # Tag_ABI_VFP_args: registers
 
 
 @node
@@ -150,6 +171,8 @@ def test_refusals_say_why(tmp_path):
     problem = hx.models.double_pendulum()
     with pytest.raises(hx.InputError, match="no-such-machine"):
         hx.export(problem, hx.RATTLE(), tmp_path, "c", target="no-such-machine")
+    with pytest.raises(hx.InputError, match="cannot write an object file for target 'nvptx64'"):
+        hx.export(problem, hx.RATTLE(), tmp_path, "c", target="nvptx64")
     with pytest.raises(hx.InputError, match="form"):
         hx.export(problem, hx.RATTLE(), tmp_path, "exe")
 
@@ -198,6 +221,15 @@ def test_wasm_has_the_bits_of_the_library_without_fused_operations(tmp_path, mon
         at = block + layout["fields"][name]["offset"]
         found = np.frombuffer(memory.read(store, at, at + 32), float)
         np.testing.assert_array_equal(found, np.ravel(getattr(sol, name)[-1]))
+
+
+@node
+def test_steps_with_sines_run_in_webassembly_with_the_bits_of_the_library(tmp_path, monkeypatch):
+    problem = hx.models.double_pendulum_angles()
+    hx.export(problem, hx.RATTLE(), tmp_path, name="dp")
+    found = run_js(tmp_path, "dp", f"console.log(JSON.stringify([k.step({STEPS}), [...k.q], [...k.p]]))")
+    sol = without_fma(monkeypatch, problem, hx.RATTLE(), STEPS)
+    assert found == [0, np.ravel(sol.q[-1]).tolist(), np.ravel(sol.p[-1]).tolist()]
 
 
 @needs_chromium
@@ -251,3 +283,36 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(hx.InputError, match="cannot write to .*file"):
         hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path / "file")
+    with pytest.raises(hx.InputError, match="looks like a file: add form='fmu'"):
+        hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path / "hh.fmu")
+
+
+def test_files_of_others_are_not_overwritten(tmp_path):
+    export = lambda form: hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, form, name="hh")
+    (tmp_path / "hh.js").write_text("// my own page\n")
+    with pytest.raises(hx.InputError, match="hh.js was not written by export"):
+        export("wasm")
+    assert [f.name for f in tmp_path.iterdir()] == ["hh.js"]
+    export("c")
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    export("c")
+    assert (tmp_path / "main.c").read_text() == "int main(void) { return 0; }\n"
+
+
+@gcc
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_a_header_with_similar_names_works_in_c_and_in_cxx(tmp_path):
+    names = ("a b", "a.b", "x*/", "\u03b8", "\u03c9", "a_b_count")
+    potential = lambda q, params: sum(params[name] for name in names) * q @ q
+    problem = hx.Problem(hx.System(potential, params=dict.fromkeys(names, 0.25)), np.ones(2), np.zeros(2), 0.01, 1.0)
+    hx.export(problem, hx.RATTLE(), tmp_path, "c", name="many")
+    places = [line.split("+ ")[1] for line in (tmp_path / "many.h").read_text().splitlines() if "many_params" in line
+              and "(k)" in line]  # fmt: skip
+    assert len(set(places)) == len(names)
+    assert run_c(tmp_path, "many", 10)[0] == "status = 0"
+    (tmp_path / "main.cpp").write_text(
+        '#include "many.h"\nint main() { static many_kernel k; many_init(&k); return many_step(&k, 10); }\n'
+    )
+    command = ["g++", "-Wall", "-Wextra", "-Werror", "-pedantic", "main.cpp", "many.o", "-lm", "-o", "other"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(["./other"], cwd=tmp_path, check=True, timeout=60)

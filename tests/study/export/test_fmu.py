@@ -230,6 +230,10 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         export(dt=-0.01)
     with pytest.raises(hx.InputError, match="version must be 2 or 3"):
         export(version=1)
+    with pytest.raises(hx.InputError, match="two inputs are for the parameter 'torque'"):
+        export(inputs={"a": "torque", "b": "torque"})
+    with pytest.raises(hx.InputError, match="units must be a dict"):
+        export(units="m")
     with pytest.raises(hx.InputError, match="no variable 'length'"):
         export(units={"length": "m"})
     with pytest.raises(hx.InputError, match="fixed dt"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.run.io import StoreWriteError
 from holonomix.study.viewer import live as live_module
 from tests.browser import Browser, needs_chromium
 
@@ -28,7 +29,8 @@ def pendulum(tmp_path_factory):
     problem = hx.models.planar_pendulum()
     place = tmp_path_factory.mktemp("live") / "pendulum.html"
     sliders = {"gravity": (0.0, 20.0), "length": (0.2, 3.0), "dt": (0.01, 50.0)}
-    return problem, hx.live(problem, hx.RATTLE(), place, sliders=sliders, compare=hx.RK4(), ensemble=5, spread=0.1)
+    more = {"observe": {"H": problem.system.hamiltonian}, "compare": hx.RK4(), "ensemble": 5, "spread": 0.1}
+    return problem, hx.live(problem, hx.RATTLE(), place, sliders=sliders, **more)
 
 
 def opened(browser, page, fragment="still"):
@@ -101,6 +103,8 @@ def test_sliders_change_the_physics(browser, pendulum):
     expected = hx.integrate(system, hx.RATTLE(), q, p, dt=problem.dt, steps=100)
     browser.ask("source.lead.kernel.step(100)")
     np.testing.assert_allclose(list(arrays(browser)), expected, rtol=0, atol=1e-11)
+    energy = float(system.hamiltonian(*expected))
+    assert browser.ask("source.lead.kernel.observables.H[0]") == pytest.approx(energy, abs=1e-10)
     browser.ask("source.reset.click()")
     assert browser.ask("source.lead.kernel.params.gravity[0]") == 9.81  # a reset keeps the sliders
     assert browser.ask("source.lead.kernel.t") == 0
@@ -228,7 +232,7 @@ def test_coordinates_that_are_no_positions_have_charts_only(browser, tmp_path):
     assert browser.ask("document.body.innerText.includes('theta') && !document.body.innerText.includes('q[0]')")
     browser.ask("source.lead.kernel.step(100)")
     sol = hx.simulate(problem, hx.StormerVerlet(), steps=100)
-    np.testing.assert_allclose(next(arrays(browser)), sol.q[-1], rtol=0, atol=1e-12)  # the sine is the browser's
+    np.testing.assert_allclose(next(arrays(browser)), sol.q[-1], rtol=0, atol=1e-12)
     browser.ask("source.renew(false); source.advance(0.1); show()")
     assert not browser.messages
 
@@ -269,6 +273,8 @@ def kernels():
         ({"sliders": {"coupling[3]": (0, 1)}}, r"coupling has 1 entries"),
         ({"sliders": {"coupling": (2, 1)}}, "goes from 2 to 1"),
         ({"sliders": {"coupling": 3}}, "lowest and highest"),
+        ({"sliders": {5: (0, 1)}}, "5 is not the name"),
+        ({"sliders": {"coupling": np.array([2.0, 1.0])}}, "goes from 2 to 1"),
         ({"sliders": {"coupling": (0, np.nan)}}, r"sliders\['coupling'\]"),
         ({"sliders": {"coupling": (5, 6)}}, "current value 1 is outside"),
         ({"sliders": {"dt": (0, 1)}}, "'dt' begins at 0"),
@@ -302,6 +308,8 @@ def test_refusals_say_why(tmp_path):
         hx.live(problem, hx.StormerVerlet(), page, sliders=["gravity"])
     with pytest.raises(hx.InputError, match="dt must be positive"):
         hx.live(problem, hx.StormerVerlet(), page, dt=-0.1)
+    with pytest.raises(StoreWriteError, match=r"^cannot write \S+: Is a directory$"):
+        hx.live(problem, hx.StormerVerlet(), tmp_path)
 
     def potential(q):
         return jax.pure_callback(lambda x: np.sum(x**2), jax.ShapeDtypeStruct((), np.float64), q)

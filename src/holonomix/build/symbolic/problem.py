@@ -103,6 +103,8 @@ def _parameters(given: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
         number = float(value) if isinstance(value, sympy.Basic) else value
         if np.ndim(number) or not (is_traced(number) or np.isrealobj(np.asarray(number))):
             raise InputError(f"the parameter {key} must be one real number, not {short_repr(value)}")
+        if str(key) in values:
+            raise InputError(f"parameters has two values for {key}: by symbol and by name, or two symbols of that name")
         try:
             values[str(key)] = known_array(number, jnp.result_type(float))
         except (TypeError, ValueError) as error:
@@ -167,6 +169,8 @@ class Reader:
             x = x.lhs - x.rhs
         if not isinstance(x, sympy.Expr):
             raise InputError(f"{what} must be an expression of SymPy, not {short_repr(expression)}")
+        if left := x.atoms(sympy.Integral, sympy.Sum, sympy.Product):
+            raise InputError(f"{what} contains {min(left, key=str)}, which is not evaluated: call .doit() beforehand")
         known = self.plain_symbols
         if self.motions or any(y not in known for y in x.atoms(sympy.Derivative)):
             x = x.xreplace(self.motions).doit()
@@ -236,6 +240,11 @@ class Reader:
             for key, expression in given.items():
                 forces[self.place("forces", key)] = self.plain(f"the force on {key}", expression)
             return forces
+        if not isinstance(given, (Sequence, np.ndarray, sympy.MatrixBase)) or isinstance(given, str):
+            raise InputError(
+                f"forces must be a dict from coordinate to force, or a list for {', '.join(self.names)}, not "
+                f"{short_repr(given)}"
+            )
         given = list(given)
         if len(given) != n:
             raise InputError(f"forces has {len(given)} entries; there are {n} coordinates")
@@ -402,4 +411,7 @@ class Reader:
             raise InputError(f"{what} has shape {np.shape(given)}; there are {n} coordinates: {', '.join(self.names)}")
         if is_traced(given):
             return jnp.stack([jnp.asarray(x, float) for x in given])
-        return known_array(np.array([float(x) for x in given]), jnp.result_type(float))
+        try:
+            return known_array(np.array([float(x) for x in given]), jnp.result_type(float))
+        except TypeError as error:
+            raise InputError(f"{what} must hold numbers, not {short_repr(given)}") from error

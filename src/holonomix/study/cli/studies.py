@@ -227,12 +227,16 @@ def build(
 
         spec = spec_from(model, {"method": method, "dt": dt, "omega": omega}, sets or [], None, trust=trust)
         job = job_from(spec)
+        import jax
+
         import holonomix as hx
 
         form = form or ("fmu" if out.suffix == ".fmu" else "wasm")
         given = inputs.split(",") if inputs else None
         observe = job.observe | {"energy": job.problem.system.hamiltonian}
         more = {"dt": job.dt, "observe": observe, "target": target, "shared": shared}
+        if job.method.stochastic:
+            more["key"] = jax.random.key(job.spec.seed)
         if form == "fmu":
             more["version"] = version
         hx.export(job.problem, job.method, out, form, inputs=given, **more)

@@ -19,7 +19,7 @@ from ...run.loop import Loop, make_loop
 from . import fmu
 from .kernels import Kernel, make_kernel
 from .targets import WASM, Target
-from .wasm_module import module_of
+from .wasm_module import MATH, module_of
 
 if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
@@ -28,6 +28,8 @@ else:
 
 TEMPLATES = Path(__file__).parent / "templates"
 FORMS = ("wasm", "c", "fmu")
+SUFFIXES = (".fmu", ".wasm", ".js", ".html", ".c", ".h", ".o", ".so")
+MARK = "compiled by holonomix"  # in the first line of the text files that `export` writes
 C_TYPES = {"float64": "double", "int64": "int64_t", "int32": "int32_t", "uint32": "uint32_t"}
 
 
@@ -50,8 +52,9 @@ def export(
     """Write the compiled step of `method` on `problem` for use without Python, and return the path.
 
     `form="wasm"` writes NAME.wasm and NAME.js, an ES module for browsers and node, into the directory `path`.
-    `form="c"` writes NAME.h, NAME.o (with `shared=True` also a shared library) and an example, main.c. `form="fmu"`
-    writes the file `path`, a functional mock-up unit for co-simulation with FMI 3.0 or, with `version=2`, 2.0.
+    `form="c"` writes NAME.h, NAME.o (with `shared=True` also a shared library) and, unless there is one, an example,
+    main.c. `form="fmu"` writes the file `path`, a functional mock-up unit for co-simulation with FMI 3.0 or, with
+    `version=2`, 2.0.
     Parameters, `dt` and the start can be changed at run time. `observe` is as in `simulate`. `name` is used for
     functions and files; the default is the name of the problem.
 
@@ -72,19 +75,23 @@ def export(
     _check_form("units", units, form, "fmu")
     if version not in (2, 3):
         raise InputError(f"version must be 2 or 3, of FMI, not {version!r}")
+    folder = Path(os.fspath(path))
+    if form != "fmu" and folder.suffix in SUFFIXES and not folder.is_dir():
+        advice = "add form='fmu'" if folder.suffix == ".fmu" else "give a directory, and name=... for the files in it"
+        raise InputError(f"form={form!r} writes files into a directory, and {folder} looks like a file: {advice}")
     name = _identifier(problem.name if name is None else name)
     machine = Target(WASM if form == "wasm" else target)
-    observe, measure = _split_observables(observe, problem)
+    observe, measure = split_observables(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     loop = make_loop(Arguments.of(problem, method, None, None, options).alone(stored=False))
     if form == "fmu":
-        return _write_unit(Path(os.fspath(path)), loop, name, machine, version, inputs, dict(units or {}), measure)
+        return _write_unit(folder, loop, name, machine, version, inputs, units or {}, measure)
     kernel = make_kernel(loop, name, fma=machine.fma, width=machine.width, measure=measure)
     code = machine.compile(kernel.texts)
     files: dict[str, bytes | str] = {}
     if form == "wasm":
         entries = [f"{name}_{part}" for part in _entries(kernel)]
-        files[f"{name}.wasm"] = module_of(code, entries)
+        files[f"{name}.wasm"] = module_of(code, entries, MATH)
         files[f"{name}.js"] = _filled("kernel.js", NAME=name, LAYOUT=json.dumps(layout(kernel), indent=2),
                                         CLASS=template("kernel_class.js"))  # fmt: skip
     else:
@@ -94,10 +101,12 @@ def export(
         if shared:
             suffix = "dylib" if machine.platform[1] == "darwin" else "so"
             files[f"lib{name}.{suffix}"] = machine.link({f"{name}.o": code}, "a shared library")
-    folder = Path(os.fspath(path))
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        _check_others(folder, files)
         for file, content in files.items():
+            if file == "main.c" and (folder / file).exists():
+                continue  # an example, which users edit
             (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
 
@@ -109,7 +118,7 @@ def _write_unit(
     machine: Target,
     version: int,
     inputs: Mapping[str, str] | Sequence[str] | None,
-    units: dict[str, str],
+    units: Mapping[str, str],
     measure: Mapping[str, Callable[..., Any]],
 ) -> Path:
     """The file of an FMU."""
@@ -136,7 +145,7 @@ def _write_unit(
     return path
 
 
-def _split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
+def split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, Callable[..., Any]]]:
     """Other observables, and those that are known to depend on the system and use its current parameters.
 
     The second kind are methods of `problem.system`, such as `hamiltonian`, and joint forces.
@@ -151,6 +160,15 @@ def _split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, C
         elif callable(on := getattr(fn, "on", None)):
             measure[name] = on
     return {name: fn for name, fn in observe.items() if name not in measure}, measure
+
+
+def _check_others(folder: Path, files: Mapping[str, bytes | str]) -> None:
+    """Raise if a file would be overwritten that `export` did not write."""
+    for file, content in files.items():
+        if isinstance(content, str) and file != "main.c" and (folder / file).exists():
+            with (folder / file).open(errors="replace") as old:
+                if MARK not in old.readline():
+                    raise InputError(f"{folder / file} was not written by export: choose another directory or name=...")
 
 
 @contextlib.contextmanager
@@ -185,17 +203,26 @@ def layout(kernel: Kernel) -> dict[str, object]:
 def header(kernel: Kernel) -> str:
     """The C header: a block as a type, its fields as macros, the functions."""
     name, lines = kernel.name, []
+    macros: set[str] = set()
     for field in kernel.fields.values():
         kind, macro = C_TYPES[field.dtype.name], f"{name}_{re.sub(r'[^0-9A-Za-z_]', '_', field.name)}"
+        free = (macro, *(f"{macro}_{k}" for k in range(2, len(macros) + 3)))  # names may differ in one symbol only
+        macro = next(m for m in free if not {m, f"{m}_count"} & macros)
+        macros |= {macro, f"{macro}_count"}
         shape = "".join(f"[{n}]" for n in field.shape)
-        lines.append(f"/* {field.name}{shape} */")
+        lines.append(f"/* {_comment(field.name)}{shape} */")
         lines.append(f"#define {macro}(k) (({kind} *)(void *)((k)->bytes + {field.offset}))")
         lines.append(f"#define {macro}_count {field.count}")
     project = f"int32_t {name}_project({name}_kernel *k); /* moves q, p to the nearest consistent state */"
     if not kernel.projects:
-        project = f"/* no {name}_project: {kernel.no_projection} */"
+        project = f"/* no {name}_project: {_comment(kernel.no_projection)} */"
     return _filled("kernel.h", NAME=name, METHOD=kernel.method, SIZE=str(kernel.size), FIELDS="\n".join(lines),
                    PROJECT=project)  # fmt: skip
+
+
+def _comment(text: str) -> str:
+    """Text that neither ends nor begins a comment in C."""
+    return text.replace("*", " * ").replace("\n", " ") if "*/" in text or "/*" in text else text
 
 
 def _entries(kernel: Kernel) -> tuple[str, ...]:

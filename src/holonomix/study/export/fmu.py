@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import jax
 import numpy as np
 
+from ...core.checks import short_repr
 from ...core.errors import InputError
 from ...core.status import Status
 from ...run.loop import Loop
@@ -72,7 +73,10 @@ def check_inputs(loop: Loop, inputs: Mapping[str, str] | Sequence[str] | None) -
             f"{loop.method.name} uses earlier steps, which a changed input makes invalid: inputs need a one-step "
             "method such as RATTLE()"
         )
-    return dict(inputs) if isinstance(inputs, Mapping) else {name: name for name in inputs}
+    found = dict(inputs) if isinstance(inputs, Mapping) else {name: name for name in inputs}
+    if twice := [leaf for leaf in found.values() if list(found.values()).count(leaf) > 1]:
+        raise InputError(f"two inputs are for the parameter {twice[0]!r}")
+    return found
 
 
 def shortens(loop: Loop) -> bool:
@@ -129,7 +133,9 @@ def variables_of(kernel: Kernel, inputs: dict[str, str]) -> list[Variable]:
     return out
 
 
-def check_units(units: Mapping[str, str], variables: list[Variable]) -> None:
+def check_units(units: Any, variables: list[Variable]) -> None:
+    if not isinstance(units, Mapping) or not all(isinstance(unit, str) for unit in units.values()):
+        raise InputError(f'units must be a dict from variables to texts such as "N.m", not {short_repr(units)}')
     known = [v.name for v in variables]
     for name in units:
         if name not in known:
@@ -163,7 +169,7 @@ def sources(
 
 
 def _c(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def token_of(*parts: Any) -> str:
@@ -179,7 +185,7 @@ def description(
     version: int,
     token: str,
     resizes: bool,
-    units: dict[str, str],
+    units: Mapping[str, str],
 ) -> bytes:
     """modelDescription.xml."""
     from ... import __version__

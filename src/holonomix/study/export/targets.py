@@ -16,6 +16,7 @@ from ...core.errors import InputError
 
 WASM = "wasm32-unknown-unknown"
 WASM_FEATURES = "+bulk-memory,+nontrapping-fptoint,+sign-ext"
+RISCV_FEATURES = "+m,+a,+f,+d,+c"  # the baseline of Linux; LLVM's own has no floating-point registers
 
 
 @functools.cache
@@ -29,6 +30,13 @@ def _llvm():
     return llvm
 
 
+def _with_vendor(triple: str) -> str:
+    """The triple with its vendor, such as `armv7-unknown-linux-gnueabihf`: LLVM reads the parts by their place."""
+    arch, *rest = triple.split("-")
+    short = len(rest) == 2 and rest[0] in ("linux", "none", "windows", "freebsd")
+    return "-".join([arch, "unknown", *rest]) if short else triple
+
+
 class Target:
     """A machine to compile for: None is this one, with all that its CPU can do; else the baseline of an LLVM triple.
 
@@ -40,24 +48,30 @@ class Target:
         llvm = _llvm()
         self.host = triple is None
         self.triple = llvm.get_process_triple() if triple is None else triple
+        self._full = _with_vendor(self.triple)
         try:
-            found = llvm.Target.from_triple(self.triple)
+            found = llvm.Target.from_triple(self._full)
         except RuntimeError as error:
             raise InputError(
                 f"target {triple!r} is not one that LLVM knows here ({str(error).strip()}); "
                 "try aarch64-linux-gnu, x86_64-linux-gnu or riscv64-linux-gnu"
             ) from error
-        cpu, features = "", ""
+        cpu, features, abi = "", "", ""
         if self.host:
             cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         elif self.triple == WASM:
             features = WASM_FEATURES
+        elif self.triple.startswith("riscv") and self.platform[1] == "linux":
+            features, abi = RISCV_FEATURES, "lp64d" if self.triple.startswith("riscv64") else "ilp32d"
         self._machine = found.create_target_machine(
-            cpu=cpu, features=features, opt=2, reloc="static" if self.triple == WASM else "pic", codemodel="default"
-        )
+            cpu=cpu, features=features, opt=2, reloc="static" if self.triple == WASM else "pic", codemodel="default",
+            abiname=abi,
+        )  # fmt: skip
         layout = str(self._machine.target_data)
         if layout.startswith("E"):
             raise InputError(f"target {triple!r} stores numbers with the most significant byte first; kernels cannot")
+        if "-p:16:" in layout:
+            raise InputError(f"target {triple!r} has addresses of 16 bits; kernels need 32 or 64")
 
     @property
     def fma(self) -> bool:
@@ -115,10 +129,13 @@ class Target:
             function.linkage = "internal"
         optimized(last, self._machine)
         last.verify()
-        return self._machine.emit_object(last)
+        try:
+            return self._machine.emit_object(last)
+        except RuntimeError as error:
+            raise InputError(f"LLVM cannot write an object file for target {self.triple!r} ({error})") from error
 
     def _parse(self, text: str, context: Any) -> Any:
         module = _llvm().parse_assembly(text, context)
-        module.triple = self.triple
+        module.triple = self._full
         module.data_layout = str(self._machine.target_data)
         return module

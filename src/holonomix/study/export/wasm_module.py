@@ -25,6 +25,10 @@ UNSIGNED, SIGNED, WORD = "unsigned", "signed", "word"
 RELOCATIONS = {0: (UNSIGNED, False), 3: (UNSIGNED, True), 4: (SIGNED, True), 5: (WORD, True), 6: (UNSIGNED, False),
                7: (UNSIGNED, False)}  # fmt: skip
 TYPE_INDEX = 6
+# functions of JavaScript's Math that modules may import
+MATH = (
+    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
+)
 
 
 class Reader:

@@ -22,15 +22,14 @@ from holonomix.core.types import ArrayLike
 from holonomix.mechanics.problem import Problem
 from holonomix.methods.base import AbstractMethod
 from holonomix.run.arguments import Arguments, MethodLike, Observe, Options
-from holonomix.run.io import disk
 from holonomix.run.loop import Loop, make_loop
 from holonomix.run.solution import constraint_of, energy_of, hidden_of
-from holonomix.study.export.export import layout
+from holonomix.study.export.export import layout, split_observables
 from holonomix.study.export.kernels import Kernel, make_kernel
 from holonomix.study.export.targets import WASM, Target
-from holonomix.study.export.wasm_module import module_of
+from holonomix.study.export.wasm_module import MATH, module_of
 
-from .page import page_of
+from .page import page_of, save_page
 from .recording import from_problem
 
 if TYPE_CHECKING:
@@ -49,9 +48,6 @@ STEPS_PER_SECOND = 120  # default playback rate at speed 1
 PREVIEW_SECONDS = 15.0  # playback time that sets the size of the picture
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
-MATH = (
-    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh exp expm1 log log10 log1p log2 pow sin sinh tan tanh".split()
-)
 NAME = "k"  # prefix of the functions in a module
 
 
@@ -106,9 +102,7 @@ def live(
     if len(page) > MAX_BYTES:
         sizes = " and ".join(f"{len(k.module):,} bytes ({k.loop.method.name})" for k in kernels)
         raise InputError(f"the page has {len(page):,} bytes, more than {MAX_BYTES:,}; the modules have {sizes}")
-    target = Path(os.fspath(path))
-    disk.make_directory(target.absolute().parent)
-    disk.write_atomic(target, page.encode(), durable=False)
+    target = save_page(page, Path(os.fspath(path)))
     if open:
         webbrowser.open(target.absolute().as_uri())
     return target
@@ -146,15 +140,16 @@ class Compiled:
 def _kernel(
     problem: Problem, method: MethodLike, observe: Observe | None, dt: Number | None, key: ArrayLike | None
 ) -> Compiled:
+    observe, measure = split_observables(observe, problem)
     options = Options(dt=dt, steps=1, observe=observe, key=key)
-    return _compiled(Arguments.of(problem, method, None, None, options))
+    return _compiled(Arguments.of(problem, method, None, None, options), measure)
 
 
-def _compiled(arguments: Arguments) -> Compiled:
+def _compiled(arguments: Arguments, more: Mapping[str, Callable[..., Any]] | None = None) -> Compiled:
     loop = make_loop(arguments.alone(stored=False))
     if not float(loop.consts.dt) > 0:
         raise InputError(f"dt must be positive on a live page, which runs only forward, not {float(loop.consts.dt):g}")
-    measure: dict[str, Callable[..., Any]] = {"live energy": energy_of}
+    measure: dict[str, Callable[..., Any]] = {"live energy": energy_of, **(more or {})}
     if loop.constrained:
         measure |= {"live constraint": constraint_of, "live hidden constraint": hidden_of}
     kernel = make_kernel(loop, NAME, fma=False, width=1, measure=measure)
@@ -208,6 +203,8 @@ def _options(
 
 
 def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
+    if not isinstance(label, str):
+        raise InputError(f"sliders: {label!r} is not the name of a parameter")
     name, index = label, 0
     found = re.fullmatch(r"(.+)\[(\d+)\]", label)
     fields = [k.kernel.parameters() | {"dt": k.kernel.fields["dt"]} for k in kernels]
@@ -237,7 +234,7 @@ def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
 
 
 def _ends(label: str, ends: Any) -> tuple[float, float]:
-    if not (isinstance(ends, Sequence) and not isinstance(ends, str) and len(ends) == 2):
+    if not (isinstance(ends, Sequence | np.ndarray) and not isinstance(ends, str) and len(ends) == 2):
         raise InputError(f"sliders: {label!r} needs its lowest and highest value, (low, high), not {short_repr(ends)}")
     low, high = (number(f"sliders[{label!r}]", x) for x in ends)
     if low >= high:
@@ -264,7 +261,7 @@ def _section(section: Names | None, kernel: Compiled, shown: list[str]) -> tuple
 
 
 def _ensemble(ensemble: Any, spread: Number, loop: Loop) -> dict[str, Any]:
-    if not isinstance(ensemble, Sequence):
+    if not (isinstance(ensemble, Sequence) or np.ndim(ensemble)):
         count = whole_number("ensemble", ensemble, 0, MAX_GHOSTS)
         return {"count": count, "spread": number("spread", spread, above=0), "q": None, "p": None}
     if len(ensemble) != 2:

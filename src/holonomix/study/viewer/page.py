@@ -19,7 +19,7 @@ import numpy as np
 
 from holonomix.core.scene import Scene
 from holonomix.mechanics.problem import Problem
-from holonomix.run.io import EnsembleStore, Store, disk
+from holonomix.run.io import EnsembleStore, Store, StoreWriteError, disk
 from holonomix.run.io.directory import is_ensemble
 from holonomix.study.export.export import template
 
@@ -58,9 +58,16 @@ def write_page(
     `certificate` (or the result of its `to_dict`) becomes a tab.
     """
     target, recording = Path(target), _recording(source)
-    disk.make_directory(target.absolute().parent)
-    page = page_of(recording, rows=rows, reload=reload, certificate=certificate, live=live)
-    disk.write_atomic(target, page.encode(), durable=False)
+    return save_page(page_of(recording, rows=rows, reload=reload, certificate=certificate, live=live), target)
+
+
+def save_page(page: str, target: Path) -> Path:
+    """Write the text of a page; an error names the file and does not speak of a run and its checkpoints."""
+    try:
+        disk.make_directory(target.absolute().parent)
+        disk.write_atomic(target, page.encode(), durable=False)
+    except StoreWriteError as error:
+        raise type(error)(f"cannot write {target}: {getattr(error.__cause__, 'strerror', None) or error}") from error
     return target
 
 

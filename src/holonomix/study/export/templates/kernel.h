@@ -3,8 +3,17 @@
 #define HOLONOMIX_@NAME@_H
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct {
-  _Alignas(64) unsigned char bytes[@SIZE@];
+#ifdef __cplusplus
+  alignas(64)
+#else
+  _Alignas(64)
+#endif
+  unsigned char bytes[@SIZE@];
 } @NAME@_kernel;
 
 @FIELDS@
@@ -14,5 +23,9 @@ void @NAME@_init(@NAME@_kernel *k);                  /* the start of the problem
 int32_t @NAME@_start(@NAME@_kernel *k);              /* begin at the q, p, t, dt and parameters in the block */
 int32_t @NAME@_step(@NAME@_kernel *k, int64_t count); /* take so many steps */
 @PROJECT@
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -27,7 +27,11 @@ class Kernel {
   reset() { this.call("init"); return this; }
 
   /** Change any of q, p, t, dt, params and key, and begin there. Values that are not named stay. Returns the status. */
-  set({q, p, t, dt, params = {}, key} = {}) {
+  set({q, p, t, dt, params = {}, key, ...others} = {}) {
+    for (const name of Object.keys(others)) {
+      const known = name in this.params ? `params: {${name}: ...}` : "q, p, t, dt, params and key";
+      throw new Error(`set does not take ${name}; it takes ${known}`);
+    }
     if (q !== undefined) fill("q", this.q, q);
     if (p !== undefined) fill("p", this.p, p);
     if (t !== undefined) fill("t", this._t, t);
@@ -52,7 +56,7 @@ class Kernel {
 }
 
 function fill(name, array, value) {
-  const numbers = typeof value === "number" ? [value] : Array.from(value).flat(Infinity);
+  const numbers = typeof value === "number" ? [value] : Array.from(value ?? []).flat(Infinity);
   if (numbers.length !== array.length) throw new Error(`${name} needs ${array.length} numbers, not ${numbers.length}`);
-  array.set(numbers);
+  array.set(array instanceof BigInt64Array ? numbers.map(BigInt) : numbers);
 }
