@@ -110,3 +110,12 @@ def test_a_stalled_iteration_beside_a_singular_position_has_not_converged():
         q = np.array([[np.sin(angle), np.cos(angle)], [2 * np.sin(angle), 0.0]])
         sol = hx.simulate(SLIDER, method, q, 0 * q, dt=dt, steps=60)
         assert np.max(sol.constraint_error()) < 1e-14, (angle, method.name)
+
+
+@pytest.mark.slow
+def test_a_relaxation_too_slow_for_the_momenta_is_replaced_by_a_factor():
+    q = np.array([[np.sin(1e-3), np.cos(1e-3)], [2 * np.sin(1e-3), 0.0]])
+    sol = hx.simulate(SLIDER, hx.RATTLE(hx.SOR(1.2)), q, 0 * q, dt=0.015, steps=3)
+    exact = hx.simulate(SLIDER, hx.RATTLE(), q, 0 * q, dt=0.015, steps=3)
+    np.testing.assert_allclose(sol.q, exact.q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(sol.p, exact.p, rtol=0, atol=1e-10)

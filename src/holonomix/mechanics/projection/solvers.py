@@ -394,7 +394,12 @@ class SOR(AbstractSolver):
                 max_iterations=self.max_iterations,
                 stall=0.999,
             )
-            return done.x, done.converged
+            if not asked_for_care():
+                return done.x, done.converged
+            # the problem is linear, so a factor solves it where the relaxation is too slow
+            factor = _gram_factor(system, q, t, self.redundant is not None)
+            regular = factor.pivot > singular_pivot(q.dtype)
+            return jnp.where(done.converged, done.x, factor.solve(target)), done.converged | regular
 
         mu, converged = implicit_root(
             solve,
