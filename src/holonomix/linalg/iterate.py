@@ -73,8 +73,8 @@ def iterate(
     an iteration that diverges slowly from a good guess is not accepted.
 
     A quadratically convergent iteration may stall for one sweep beside a singular point, with any residual, and then
-    move away. With `level`, a norm between `floor` and `level` counts as round-off only if it is level: it neither falls
-    by the factor `stall` nor doubles.
+    move away. With `level`, a norm between `floor` and `level` counts as round-off only if it stays level: it neither
+    falls by the factor `stall` nor grows by LEVEL.
 
     A linearly convergent iteration approaches from one side and stops with a residual just below `tol`, always of the
     same sign, which is a drift over many steps. `polish` uses the last residual for one more correction. With `ahead`
