@@ -10,6 +10,7 @@ import pytest
 import holonomix as hx
 from holonomix.linalg import careful
 from holonomix.linalg.iterate import iterate
+from holonomix.linalg.scales import stall_rule
 from holonomix.mechanics.projection import check_start
 from holonomix.mechanics.projection.terms import term_sizes
 
@@ -289,3 +290,19 @@ def _norms(values):
 def test_rounding_errors_that_alternate_have_converged():
     assert _norms([1e-3, 1e-5, 1e-7, 1e-9, 3.9e-11, 1.1e-11])  # one value above the limit, one below
     assert not _norms([1e-3, 1e-5, 1e-7, 3.9e-9, 1.1e-9])  # far above round-off
+
+
+def _newton_norms(values, bend=None):
+    """The verdict on a quadratic iteration with these norms; `bend` is the curvature along its last correction."""
+    table = jnp.asarray(values)
+    residual = lambda k: ((), table[jnp.minimum(k, len(values) - 1)])
+    options = stall_rule(jnp.dtype(float), quadratic=True) | ({} if bend is None else {"curvature": lambda a, b: bend})
+    done = iterate(lambda k, r: k + 1, residual, jnp.asarray(0), tol=1e-16, max_iterations=len(values) - 1, **options)
+    return bool(done.converged)
+
+
+def test_a_stall_is_round_off_only_if_it_is_level_and_straight():
+    assert _newton_norms([1.0, 1e-5, 3e-9, 2e-9])  # round-off of large constants
+    assert not _newton_norms([1.0, 1e-9, 1e-8])  # moves away from a singular point
+    stalled = [1.0, 2.9e-6, 2.3e-6]  # of two links in line
+    assert not _newton_norms(stalled) and not _newton_norms(stalled, 4.6e-6) and _newton_norms(stalled, 1e-9)

@@ -95,3 +95,27 @@ def test_a_blow_up_of_a_potential_is_not_called_a_singular_position():
     with pytest.raises(hx.SimulationError) as caught:
         hx.simulate(system, hx.RATTLE(), np.array([1.0, 0.0]), np.array([0.0, -1.0]), dt=0.3, steps=400)
     assert "singular position" not in str(caught.value)
+
+
+SLIDER = hx.System(
+    lambda q: GRAVITY * jnp.sum(q[:, 1]),
+    lambda q: jnp.array([q[0] @ q[0] - 1, (q[1] - q[0]) @ (q[1] - q[0]) - 1, q[1, 1]]),
+)
+
+
+@pytest.mark.slow
+def test_a_stalled_iteration_beside_a_singular_position_has_not_converged():
+    """Two links one on the other: a sweep of Newton's method stalls at residuals of 1e-6 to 1e-4 and moves away."""
+    for angle, dt, method in ((1e-3, 0.015, hx.SHAKE()), (2.2e-4, 0.01, hx.RATTLE())):
+        q = np.array([[np.sin(angle), np.cos(angle)], [2 * np.sin(angle), 0.0]])
+        sol = hx.simulate(SLIDER, method, q, 0 * q, dt=dt, steps=60)
+        assert np.max(sol.constraint_error()) < 1e-14, (angle, method.name)
+
+
+@pytest.mark.slow
+def test_a_relaxation_too_slow_for_the_momenta_is_replaced_by_a_factor():
+    q = np.array([[np.sin(1e-3), np.cos(1e-3)], [2 * np.sin(1e-3), 0.0]])
+    sol = hx.simulate(SLIDER, hx.RATTLE(hx.SOR(1.2)), q, 0 * q, dt=0.015, steps=3)
+    exact = hx.simulate(SLIDER, hx.RATTLE(), q, 0 * q, dt=0.015, steps=3)
+    np.testing.assert_allclose(sol.q, exact.q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(sol.p, exact.p, rtol=0, atol=1e-10)

@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 from ..core.types import Index, Numbers, Real
 from .careful import asked_for_care, careful_solves, is_careful, rescue
 from .krylov import LARGE, JacobianProduct, block_units
-from .scales import balance, loose, relative, row_sizes, size_with_margin, stall_rule
+from .scales import LINEAR_STALL, balance, loose, relative, row_sizes, size_with_margin, stall_rule
 from .small import UNROLL, Dense
 
 __all__ = ["Iterated", "implicit_root", "iterate", "known_value", "newton_root"]
@@ -25,11 +25,15 @@ __all__ = ["Iterated", "implicit_root", "iterate", "known_value", "newton_root"]
 
 # Number of previous norms that distinguish fluctuation from a trend.
 FLUCTUATION = 3
+# A norm that stays level does not grow by more than this factor.
+LEVEL = 2.0
 # The next residual is predicted only from a relative residual below this one.
 SMALL = 2.0**-10
 # A quadratic iteration has reached round-off if it stalls after a sweep that reduced the residual by the factor PLUNGE
 # to below RELIABLE. A norm above MEASURED was computed with sizes that are zero.
 PLUNGE, RELIABLE, MEASURED = 2.0**-10, 2.0**-13, 2.0**30
+# A residual is round-off only if the curvature along the last correction explains at most this fraction of it.
+EXPLAINED = 0.25
 
 
 class Iterated(NamedTuple):
@@ -51,11 +55,12 @@ def iterate(
     floor: Real = 0.0,
     stall: float = 0.5,
     limit: Index | None = None,
+    level: Real | None = None,
     polish: bool = False,
     ahead: PyTree = None,
     slow: float | None = None,
     patience: int = 1,
-    plunges: bool = False,
+    curvature: Callable[[Any, Any], Any] | None = None,
     foreseen: Callable[[Any], Any] | None = None,
 ) -> Iterated:
     """Repeat `x <- body(x, r)` until the residual norm is at most `tol`.
@@ -67,6 +72,10 @@ def iterate(
     the values two sweeps before (rounding errors may alternate), and the values neither all decrease nor all increase:
     an iteration that diverges slowly from a good guess is not accepted.
 
+    A quadratically convergent iteration may stall for one sweep beside a singular point, with any residual, and then
+    move away. With `level`, a norm between `floor` and `level` counts as round-off only if it stays level: it neither
+    falls by the factor `stall` nor grows by LEVEL.
+
     A linearly convergent iteration approaches from one side and stops with a residual just below `tol`, always of the
     same sign, which is a drift over many steps. `polish` uses the last residual for one more correction. With `ahead`
     the loop also ends if that correction is predicted to leave a residual of at most `ahead`; the prediction assumes
@@ -75,8 +84,10 @@ def iterate(
 
     An iteration that is not monotone far from the solution compares its norm with the largest of the last `patience`.
     A quadratically convergent iteration that stalls after a plunge has reached round-off, even if round-off is much
-    larger than the sizes of the data (a constraint with large constants, near the origin): `plunges` accepts it. Use it
-    for constraints only; the sizes of stiff equations are so large that one sweep may look like a plunge.
+    larger than the sizes of the data (a constraint with large constants, near the origin), unless its corrections are
+    so long that the equations are not linear along them. `curvature(a, b)`, the norm of `(J(b) - J(a)) (b - a)`, tells
+    the two apart: with it, a stall after a plunge is accepted, and every stall above LINEAR_STALL eps is checked. Use
+    it for constraints only; the sizes of stiff equations are so large that one sweep may look like a plunge.
     `foreseen(x)` is an additional test of convergence.
     """
     r, norm = residual(x)
@@ -84,19 +95,22 @@ def iterate(
 
     def stalled(norm: PyTree, previous: PyTree):
         largest = functools.reduce(jnp.maximum, previous[:patience])
-        at_floor = (norm >= stall * largest) & (norm <= floor)
+        at_floor = norm <= floor
+        if level is not None:
+            at_floor = at_floor | ((norm <= LEVEL * largest) & (norm <= level))
+        at_floor = at_floor & (norm >= stall * largest)
         if limit is None:
             return at_floor
         if patience > 1:
             return at_floor | ((norm >= largest) & (norm <= limit))
         rises = [new > old for new, old in zip((norm, *previous[:-1]), previous, strict=True)]
         some, every = functools.reduce(jnp.logical_or, rises), functools.reduce(jnp.logical_and, rises)
-        level = (norm >= 0.5 * previous[1]) & (previous[0] >= 0.5 * previous[2])
-        return at_floor | (level & some & ~every & (norm <= limit))
+        lasting = (norm >= 0.5 * previous[1]) & (previous[0] >= 0.5 * previous[2])
+        return at_floor | (lasting & some & ~every & (norm <= limit))
 
     def accepted(x: PyTree, norm: PyTree, previous: PyTree, plunged: PyTree):
         found = stalled(norm, previous)
-        if plunges:
+        if curvature is not None:
             found = found | (plunged & (norm >= stall * previous[0]) & (norm <= RELIABLE))
         if foreseen is not None:
             found = found | foreseen(x)
@@ -107,22 +121,28 @@ def iterate(
         return soon | found
 
     def more(loop: PyTree):
-        x, _, norm, previous, plunged, k = loop
+        x, _, norm, previous, plunged, k, _ = loop
         going = (norm > tol) & ~accepted(x, norm, previous, plunged) & (k < max_iterations)
         return going if slow is None else going & ~(norm > slow * previous[0])
 
     def sweep(loop: PyTree):
-        x, r, norm, previous, plunged, k = loop
-        x = body(x, r)
+        before, r, norm, previous, plunged, k, _ = loop
+        x = body(before, r)
         r, new = residual(x)
-        if plunges:
+        if curvature is not None:
             plunged = plunged | ((new <= PLUNGE * norm) & (new <= RELIABLE) & (norm <= MEASURED))
-        return x, r, new, (norm, *previous[:-1]), plunged, k + 1
+        kept = () if curvature is None else before
+        return x, r, new, (norm, *previous[:-1]), plunged, k + 1, kept
 
     unknown = (jnp.full_like(norm, jnp.inf),) * history
-    start = (x, r, norm, unknown, jnp.zeros_like(norm, bool), jnp.asarray(0, jnp.int32))
-    x, r, norm, previous, plunged, k = jax.lax.while_loop(more, sweep, start)
+    before = () if curvature is None else x
+    start = (x, r, norm, unknown, jnp.zeros_like(norm, bool), jnp.asarray(0, jnp.int32), before)
+    x, r, norm, previous, plunged, k, before = jax.lax.while_loop(more, sweep, start)
     converged = (norm <= tol) | accepted(x, norm, previous, plunged)
+    if curvature is not None:
+        high = LINEAR_STALL * jnp.finfo(norm.dtype).eps
+        passes = lambda: converged & ((norm <= tol) | (curvature(before, x) <= EXPLAINED * norm))
+        converged = jax.lax.while_loop(lambda loop: loop[1], lambda _: (passes(), False), (converged, norm > high))[0]
     if polish:
         polished = body(x, r)
         x = polished if slow is None else jax.tree.map(lambda new, old: jnp.where(converged, new, old), polished, x)

@@ -10,8 +10,9 @@ every coordinate gets at least a small fraction of the size of the whole system 
 has the same units for lengths and angles (`coordinate_sizes`).
 
 The rounding errors of a function with large constants (an anchor far from the particle) exceed this scale, and the
-residual stalls above `eps`. Below `sqrt(eps)` a quadratically convergent iteration that stalls has reached round-off.
-Further below, so has any other iteration whose residual only fluctuates. `iterate` accepts both (`stall_rule`).
+residual stalls above `eps`. Below `sqrt(eps)` a quadratically convergent iteration whose residual stays level has
+reached round-off. Further below, so has any other iteration whose residual only fluctuates. `iterate` accepts both
+(`stall_rule`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jaxtyping import Array, Float
 
 from ..core.types import Numbers, Real
 
-# A linearly convergent iteration that has become slow is accepted up to this many eps.
+# An iteration that has become slow is accepted up to this many eps.
 LINEAR_STALL = 1e4
 # It is accepted up to this many eps if its residual only fluctuates. Above, `linalg.careful` takes over.
 LINEAR_LIMIT = 2.0**17
@@ -76,9 +77,9 @@ def loose(dtype: DTypeLike) -> float:
 
 def stall_rule(dtype: DTypeLike, unit: Real = 1.0, *, quadratic: bool) -> dict[str, Any]:
     """The options of `iterate` that accept round-off, for residuals in multiples of `unit`."""
-    if quadratic:
-        return {"stall": 0.5, "floor": loose(dtype) * unit}
     floor = LINEAR_STALL * float(jnp.finfo(dtype).eps) * unit
+    if quadratic:
+        return {"stall": 0.5, "floor": floor, "level": loose(dtype) * unit}
     return {"stall": 0.9, "floor": floor, "limit": LINEAR_LIMIT * float(jnp.finfo(dtype).eps) * unit}
 
 

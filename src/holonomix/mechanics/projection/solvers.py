@@ -210,6 +210,17 @@ def _measure(line: PositionProblem | IslandPositionProblem, tol: Real | None) ->
     return (residual, ROUND_OFF * eps, 1.0) if tol is None else (residual, tol, _largest(sizes))
 
 
+def _curvature(line: PositionProblem | IslandPositionProblem) -> Callable[[Any, Any], Any]:
+    """The norm of `(J(b) - J(a)) (b - a)` for the rows as functions of Lambda."""
+    scale = jax.tree.map(inverse_sizes, line.row_sizes())
+
+    def norm(a: PyTree, b: PyTree):
+        along = lambda x: jax.jvp(line.values, (x,), (jax.tree.map(jnp.subtract, b, a),))[1]
+        return _largest(jax.tree.map(lambda x, y, r: jnp.abs(x - y) * r, along(b), along(a), scale))
+
+    return norm
+
+
 def _largest(tree: PyTree) -> Any:
     """The maximum over all arrays of a tree; arrays of one shape are compared side by side first."""
     first, *rest = jax.tree.leaves(tree)
@@ -246,7 +257,8 @@ class Newton(AbstractSolver):
             return _sum(multipliers, (line.factor(multipliers) if fixed is None else fixed).solve(value))
 
         options = stall_rule(q.dtype, unit, quadratic=fixed is None)
-        options["plunges"] = fixed is None and self.tol is None
+        if fixed is None and self.tol is None and asked_for_care():
+            options["curvature"] = _curvature(line)
         options["polish"] = chord and self.tol is None
         most = max(self.max_iterations, 2 * Newton.max_iterations) if chord else self.max_iterations
         done = iterate(body, residual, line.zero, tol=tol, max_iterations=most, **options)
@@ -382,7 +394,12 @@ class SOR(AbstractSolver):
                 max_iterations=self.max_iterations,
                 stall=0.999,
             )
-            return done.x, done.converged
+            if not asked_for_care():
+                return done.x, done.converged
+            # the problem is linear, so a factor solves it where the relaxation is too slow
+            factor = _gram_factor(system, q, t, self.redundant is not None)
+            regular = factor.pivot > singular_pivot(q.dtype)
+            return jnp.where(done.converged, done.x, factor.solve(target)), done.converged | regular
 
         mu, converged = implicit_root(
             solve,
