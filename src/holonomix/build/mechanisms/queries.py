@@ -60,7 +60,7 @@ def _coordinate_bend(c: Coordinate, frames: np.ndarray, rates: np.ndarray, bends
     pick = lambda x: {body.number: x[body.number][None] for body in c.bodies}
     x, data = c._given(pick(frames))
     rate, _ = c._given(pick(rates))
-    value = float(values(SecondRate(CoordinateRow(c.kind)), x, rate=rate, **data)[0])
+    value = float(values(SecondRate(CoordinateRow(c.kind, c.part)), x, rate=rate, **data)[0])
     if bends.any():
         slopes = c.over_frames(pick(frames))[1]
         value += sum(float(np.sum(slope[0] * bends[k])) for k, slope in slopes.items())
