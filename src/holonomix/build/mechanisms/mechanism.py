@@ -122,7 +122,7 @@ class Mechanism(Description):
         `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
         rest, and those of loops get what follows.
         """
-        configure(self, positions or {}, velocities)
+        configure(self, {} if positions is None else positions, velocities)
         return self
 
     def problem(

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...core.checks import number
 from ...core.errors import InputError
 from ...core.types import ArrayLike, HasRows, Numbers
+from ...trace.functions import user_function_errors
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -101,7 +103,8 @@ def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.
             return total if force is None else total + force(x, u, s, commands)
 
         like = jax.ShapeDtypeStruct(q.shape, q.dtype)
-        program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
+        with user_function_errors("force", q, "(t, position, rate) for motors"):
+            program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
         mechanism._force_program = (key, program)
     return evaluate(mechanism._force_program[1], [q, v, np.asarray(float(t))])[0]
 
@@ -192,11 +195,14 @@ def inverse_dynamics(mechanism: Mechanism, q: Any, v: Any, a: Any, t: float) -> 
     if not isinstance(a, Mapping):
         raise InputError('a must give accelerations by joint names, such as {"elbow": 1.0}')
     known = dict(_positions(mechanism))
-    for name in a:
-        if name not in known:
+    driven = []
+    for name, value in a.items():
+        found = known.get(name, known.get(f"joint {name}"))
+        if found is None:
             raise InputError(f"there is no joint position {name!r}; there are {', '.join(known)}")
+        driven.append((found, float(number(f"the acceleration of joint {name!r}", value))))
     x, u = _state(mechanism, q, v)
-    _, forces = solve(mechanism, x, u, float(t), [(known[name], float(value)) for name, value in a.items()])
+    _, forces = solve(mechanism, x, u, float(t), driven)
     return dict(zip(a, forces.tolist(), strict=True))
 
 

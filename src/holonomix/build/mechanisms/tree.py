@@ -24,6 +24,9 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
     closes a loop and is left to `assemble`. Of bodies that nothing joins to the ground the first keeps its pose and
     velocity. Without `velocities` those of bodies and joints stay as they were given.
     """
+    for what, given in (("positions", positions), ("velocities", velocities)):
+        if given is not None and not isinstance(given, Mapping):
+            raise InputError(f"{what} must be a dictionary of joint names, not {given!r}")
     rates = None if velocities is None else {_joint(mechanism, name, True).name: x for name, x in velocities.items()}
     positions = {_joint(mechanism, name, False).name: x for name, x in positions.items()}
     mechanism._named = {
@@ -98,7 +101,7 @@ def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
     joint: Any = mechanism._names.get(name)
     if not isinstance(joint, Joint):
         joint = mechanism._names.get(f"joint {name}") or mechanism[name]
-    ball = joint.kind == "spherical"
+    ball = isinstance(joint, Joint) and joint.kind == "spherical"
     if not getattr(joint, "coordinates", None) and not (ball and not rate):
         hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
         raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")

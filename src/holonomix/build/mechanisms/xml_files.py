@@ -31,6 +31,8 @@ def after(first: Pose, second: Pose) -> Pose:
 @contextlib.contextmanager
 def naming(path: str | Path) -> Iterator[None]:
     """Errors name the file."""
+    if not isinstance(path, (str, Path)):
+        raise InputError(f"path must be the name of a file, not {path!r}")
     try:
         yield
     except InputError as error:
