@@ -13,7 +13,8 @@ GOOD = (0.02, 0.03, 0.04, 0.001, 0.0, 0.002)
 ZERO = (0.0,) * 3
 
 ARM = """<mujoco><option timestep="0.001"/><worldbody><body name="trunk" pos="0 0 1">
-  <joint name="slide" type="slide" axis="1 0 0" armature="0.3" range="-1 0.5" limited="true" actuatorfrcrange="-1.5 1.5"/>
+  <joint name="slide" type="slide" axis="1 0 0" armature="0.3" range="-1 0.5" limited="true"
+    actuatorfrcrange="-1.5 1.5"/>
   <geom type="box" size=".1 .2 .1" mass="2"/>
   <body name="upper" pos="0 0 -.1">
     <joint name="hip" axis="0 1 0" armature="0.05" ref="20" damping="0.1"/>

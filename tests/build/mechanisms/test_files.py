@@ -461,9 +461,46 @@ def test_equalities_of_one_joint_and_of_sites(tmp_path):
     assert m.redundancy.degrees_of_freedom == 3
 
 
+def test_keyframes_are_named_starts(tmp_path):
+    """Positions, poses and velocities of a free base, a hinge with a reference, and a ball, as MuJoCo places them."""
+    mujoco = pytest.importorskip("mujoco")
+    text = (
+        '<compiler angle="radian"/><worldbody><body name="a" pos="0 0 1"><freejoint name="root"/>'
+        f'{BOX}<body name="b" pos="0 0 .3"><joint name="h" axis="0 1 .2" ref=".2" armature="0.1"/>{BOX}'
+        f'<body name="c" pos="0 0 .5" euler="0.3 0 0"><joint name="ball" type="ball"/>{BOX}</body></body></body>'
+        '</worldbody><keyframe><key name="rest"/><key name="home" qpos="0 0 2 1 0.2 0 0 .5 .8 0.3 0.1 0" '
+        'qvel="1 2 3 4 5 6 7 8 9 10"/></keyframe>'
+    )
+    path = write(tmp_path, f"<mujoco>{text}</mujoco>", "a.xml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        m = hx.Mechanism.from_mjcf(path, keyframe="home")
+    problem = m.problem()
+    row = SimpleNamespace(q=np.asarray(problem.q0)[None], p=np.asarray(problem.p0)[None])
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data, twist = mujoco.MjData(model), np.zeros(6)
+    mujoco.mj_resetDataKeyframe(model, data, 1)
+    mujoco.mj_forward(model, data)
+    for name in "abc":
+        mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_XBODY, model.body(name).id, twist, 0)
+        np.testing.assert_allclose(m[name].position(row)[0], data.body(name).xpos, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(m[name].rotation(row)[0], data.body(name).xmat.reshape(3, 3), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(m[name].velocity(row)[0], twist[3:], rtol=0, atol=1e-11)
+        np.testing.assert_allclose(m[name].angular_velocity(row)[0], twist[:3], rtol=0, atol=1e-11)
+    assert m["h"].angle(row)[0] == pytest.approx(0.3, abs=1e-14) and m["h"].rate(row)[0] == pytest.approx(7.0)
+    assert list(m.keyframes) == ["rest", "home"] and m.keyframe("rest")["a"].origin[2] == 1.0
+    with pytest.raises(hx.InputError, match="there is no keyframe 'up'; there are rest, home"):
+        m.keyframe("up")
+    with pytest.raises(hx.InputError, match="give a keyframe, or positions"):
+        hx.Mechanism.from_mjcf(path, keyframe="home", positions={"h": 0.1})
+
+
 WELDS = {  # where body b is then, of which body a is at (1, 0, 0), turned by 90 degrees about z
     'body1="a" body2="b" relpose="0.5 0 0 0 1 0 0"': ((1, 0.5, 0), np.array([[0, 1, 0], [1, 0, 0], [0, 0, -1]])),
-    'body1="a" body2="b" anchor="0 0.2 0" relpose="0.5 0 0 1 0 0 0"': ((1.2, 0.5, 0), [[0, -1, 0], [1, 0, 0], [0, 0, 1]]),
+    'body1="a" body2="b" anchor="0 0.2 0" relpose="0.5 0 0 1 0 0 0"': (
+        (1.2, 0.5, 0),
+        [[0, -1, 0], [1, 0, 0], [0, 0, 1]],
+    ),
     'site1="s" site2="t"': ((1.1, 0.3, 0), np.diag([-1, -1, 1])),
 }
 

@@ -37,6 +37,7 @@ class Description:
         self.unsupported: list[str] = []  # what an importer left out
         self.frames: dict[str, Frame] = {}
         self.repaired: list[str] = []  # inertias that an importer changed
+        self.keyframes: dict[str, dict[str, tuple[np.ndarray, ...]]] = {}  # poses and velocities of bodies, by name
         self.when_empty = "add one with m.body(...)"
         self._names: dict[str, Body | Joint | Frame] = {"ground": self.ground}
         self._springs: list[Any] = []

@@ -135,7 +135,9 @@ class JointForce(eqx.Module):
         torque = -self.damping * rates
         if self.torque is None:
             return torque
-        return torque + returned("the torque of a motor", bound(self.torque, params), (), t, self.coordinate(q), rates[0])
+        return torque + returned(
+            "the torque of a motor", bound(self.torque, params), (), t, self.coordinate(q), rates[0]
+        )
 
 
 class AppliedForce(eqx.Module):

@@ -125,6 +125,16 @@ class Mechanism(Description):
         configure(self, {} if positions is None else positions, velocities)
         return self
 
+    def keyframe(self, name: str) -> Mechanism:
+        """Places all bodies, with their velocities, as in a keyframe of the file; returns the mechanism."""
+        if name not in self.keyframes:
+            raise InputError(f"there is no keyframe {name!r}; there are {', '.join(self.keyframes) or 'none'}")
+        configure(self, {}, {})
+        for of, (origin, attitude, velocity, spin) in self.keyframes[name].items():
+            body = self[of]
+            body.origin, body.attitude, body.velocity0, body.spin0 = origin, attitude, velocity, spin
+        return self
+
     def problem(
         self, dt: float = 1e-3, t1: float = 10.0, *, t0: float = 0.0, name: str = "", params: Any = ()
     ) -> Problem:

@@ -29,7 +29,6 @@ COUNTED = {
     "npair": "<contact>",
     "ntendon": "<tendon>",
     "nsensor": "<sensor>",
-    "nkey": "<keyframe>",
     "nflex": "<deformable>",
     "nskin": "<deformable>",
     "nplugin": "<extension>",
@@ -43,10 +42,11 @@ def from_mjcf(
     gravity: Any = None,
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
+    keyframe: str | None = None,
     limits: str = "ignore",
     friction: bool = False,
 ) -> Mechanism:
-    """The model of a MuJoCo XML file, with joints at `positions` and their rates `velocities`.
+    """The model of a MuJoCo XML file, with joints at `positions` and their rates `velocities`, or at a `keyframe`.
 
     MuJoCo itself reads the file (`pip install 'holonomix[robots]'`), so includes, defaults, meshes and mass corrections
     work as in MuJoCo. Bodies without joints are merged into their parents. Hinge, slide, ball and free joints are read
@@ -54,6 +54,9 @@ def from_mjcf(
     `<equality>` hold exactly here. Joint positions count from the pose in the file, even if a joint has a `ref`; the
     position of a ball joint is a rotation. If a joint and a body have the same name, the joint is `m["joint NAME"]`. A
     warning lists what was left out (contacts, limits, tendons).
+
+    `keyframe="home"`, or later `m.keyframe("home")`, places all bodies, with their velocities, as that keyframe of the
+    file does.
 
     Actuators of joints become motors, `m.motors`, which exert no force until `m.command`. `limits="spring"` turns joint
     ranges into elastic stops, and `friction=True` turns `frictionloss` into a smooth force.
@@ -63,8 +66,11 @@ def from_mjcf(
         import mujoco  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("MJCF files are read by MuJoCo: pip install 'holonomix[robots]'") from None
+    if keyframe is not None and not (positions is None and velocities is None):
+        raise InputError("give a keyframe, or positions and velocities of joints")
     with naming(path):
-        return _Reader(mujoco, Path(path), gravity, limits, friction).read(positions, velocities)
+        made = _Reader(mujoco, Path(path), gravity, limits, friction).read(positions, velocities)
+        return made if keyframe is None else made.keyframe(keyframe)
 
 
 class _Reader:
@@ -112,9 +118,27 @@ class _Reader:
         for k in range(self.model.nu):
             self._actuator(k)
         add_stops(self.mechanism, self.ranges, STOP_TIME)
+        self._keyframes()
         self.mechanism.unsupported = warn_about(self.path, self.left_out)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
+
+    def _keyframes(self) -> None:
+        """Poses and velocities of all bodies in every keyframe."""
+        model, mujoco = self.model, self.mujoco
+        data, twist = mujoco.MjData(model), np.zeros(6)
+        for k in range(model.nkey):
+            mujoco.mj_resetDataKeyframe(model, data, k)
+            for compute in (mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_comVel):
+                compute(model, data)
+            found = self.mechanism.keyframes[self._name("key", k)] = {}
+            for number, body in self.bodies.items():
+                if not body.fixed:
+                    mujoco.mj_objectVelocity(model, data, self.codes["mjOBJ_XBODY"], number, twist, 0)
+                    pose = data.body(number)
+                    values = pose.xpos, pose.xmat.reshape(3, 3), twist[3:], twist[:3]
+                    found[body.name] = tuple(x.copy() for x in values)
+        self.left_out["controls of keyframes"] = int(np.count_nonzero(np.any(model.key_ctrl, axis=1)))
 
     def _name_frames(self) -> None:
         """Welded bodies and sites keep their names."""
