@@ -223,7 +223,8 @@ def hinge_chain(v: Numbers, kind: str, part: int) -> tuple[Any, ...]:
     The vectors are the axes of a frame in a, those of the same frame in b, D from a point of the first line in a to one
     of the last line in b, and, in that frame where all angles are zero, the directions `w_1`, `w_2`, `w_3` of the lines
     and the steps `s_1`, `s_2` between points of them. `b = a R` with `R = R_1 R_2 R_3`, and `w_1 . R w_3` is a function
-    of the second angle alone, which is unique between two positions where all lines are parallel to a plane. The gap is `D - R_1 (s_1 + R_2 s_2)` in coordinates of a.
+    of the second angle alone, which is unique between two positions where all lines are parallel to a plane. The gap
+    is `D - R_1 (s_1 + R_2 s_2)` in coordinates of a.
     """
     turn, (w1, w2, w3), apart = v[:3] @ v[3:6].T, v[7:10], v[:3] @ v[6]
     last, first = turn @ w3, turn.T @ w1
