@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -131,6 +132,12 @@ def test_transmissions_are_motors(tmp_path):
     m.command("drive", 0.01)
     assert before == 0
     np.testing.assert_allclose(m.acceleration({}, {})["hip"], 0.5 / 0.03, rtol=1e-12)
+    m.parameter("gain", 0.02)
+    for command in (lambda t, x, rate, params: params["gain"] * jnp.ones(1), lambda t, x, rate: 0.02):
+        m.command("drive", command)
+        np.testing.assert_allclose(m.acceleration({}, {})["hip"], 1.0 / 0.03, rtol=1e-12)
+    m.command("drive", "current")
+    assert m.commands()["current"] == 0 and m.acceleration({}, {})["hip"] == 0
     with pytest.raises(hx.InputError, match="there is no motor 'x'; there are drive"):
         m.command("x", 1.0)
     with pytest.raises(hx.InputError, match="is an array and needs dt="):

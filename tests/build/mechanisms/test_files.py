@@ -172,6 +172,22 @@ def test_positions_that_are_no_numbers_are_named(tmp_path, given):
         hx.Mechanism.from_urdf(write(tmp_path, text), positions={"j": given})
 
 
+def test_states_that_are_no_dictionaries_of_joints_are_named(tmp_path):
+    text = robot(
+        link("arm", 1.0, (0, 0, 0), GOOD), joint("j", "continuous", "base", "arm", (0,) * 3, (0,) * 3, (0, 0, 1))
+    )
+    path = write(tmp_path, text)
+    with pytest.raises(hx.InputError, match="'base' is not a joint with a position"):
+        hx.Mechanism.from_urdf(path, positions={"base": 0.1})
+    with pytest.raises(hx.InputError, match="closed_loop must be a list"):
+        hx.Mechanism.from_urdf(path, loops={"closed_loop": 3})
+    m = hx.Mechanism.from_urdf(path)
+    with pytest.raises(hx.InputError, match="positions must be a dictionary of joint names"):
+        m.configure([0.1])
+    with pytest.raises(hx.InputError, match="velocities must be a dictionary of joint names"):
+        m.configure({}, 0.1)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(hx.InputError, match="nothing.urdf cannot be read"):
         hx.Mechanism.from_urdf(tmp_path / "nothing.urdf")
@@ -221,6 +237,7 @@ def test_a_link_and_a_joint_of_the_same_name(tmp_path):
         m = hx.Mechanism.from_urdf(write(tmp_path, text), positions={"hand": 0.7}, velocities={"hand": 1.0})
         assert m["hand"] is m.bodies[1] and m["joint hand"].b is m["jaw"]
         np.testing.assert_allclose(m["jaw"].attitude, turn_about(np.eye(3)[2], 0.7), rtol=0, atol=1e-15)
+        assert list(m.inverse_dynamics({"hand": 0.7}, {}, {"hand": 0.1})) == ["hand"]
 
 
 def test_a_mimic_on_a_fixed_joint_is_left_out(tmp_path):

@@ -94,19 +94,21 @@ def bias(equations: Equations, q: np.ndarray, v: np.ndarray, t: float) -> np.nda
 
 def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.ndarray:
     """Weight, springs, dampers, motors and applied forces, in the shape of q."""
-    key = (mechanism._revision(), q.shape)
+    numbers = {name: np.asarray(x, float) for name, x in (mechanism.parameters() | mechanism.commands()).items()}
+    shapes = tuple((name, x.shape) for name, x in numbers.items())
+    key = (mechanism._revision(), q.shape, tuple(mechanism.gravity), shapes)
     if mechanism._force_program is None or mechanism._force_program[0] != key:
-        potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
+        potential, force = mechanism._potential(), mechanism._force()
 
-        def both(x: Numbers, u: Numbers, s: Numbers) -> Any:
+        def both(x: Numbers, u: Numbers, s: Numbers, *values: Numbers) -> Any:
             total = -jax.grad(potential)(x)
-            return total if force is None else total + force(x, u, s, commands)
+            return total if force is None else total + force(x, u, s, dict(zip(numbers, values, strict=True)))
 
-        like = jax.ShapeDtypeStruct(q.shape, q.dtype)
+        like = [jax.ShapeDtypeStruct(shape, q.dtype) for shape in (q.shape, q.shape, (), *(s for _, s in shapes))]
         with user_function_errors("force", q, "(t, position, rate) for motors"):
-            program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
+            program = jax.make_jaxpr(both)(*like)
         mechanism._force_program = (key, program)
-    return evaluate(mechanism._force_program[1], [q, v, np.asarray(float(t))])[0]
+    return evaluate(mechanism._force_program[1], [q, v, np.asarray(float(t)), *numbers.values()])[0]
 
 
 def solve(
