@@ -122,7 +122,10 @@ class Mechanism(Description):
         `velocities` replaces the velocities given to the bodies: named rates are kept exactly, other joints of a tree
         rest, and those of loops get what follows.
         """
-        configure(self, {} if positions is None else positions, velocities)
+        for what, given in (("positions", positions), ("velocities", velocities)):
+            if given is not None and not isinstance(given, Mapping):
+                raise InputError(f"{what} must be a dictionary of joint names, not {given!r}")
+        configure(self, positions or {}, velocities)
         return self
 
     def keyframe(self, name: str) -> Mechanism:

@@ -24,9 +24,6 @@ def configure(mechanism: Mechanism, positions: Mapping[str, Any], velocities: Ma
     closes a loop and is left to `assemble`. Of bodies that nothing joins to the ground the first keeps its pose and
     velocity. Without `velocities` those of bodies and joints stay as they were given.
     """
-    for what, given in (("positions", positions), ("velocities", velocities)):
-        if given is not None and not isinstance(given, Mapping):
-            raise InputError(f"{what} must be a dictionary of joint names, not {given!r}")
     rates = None if velocities is None else {_joint(mechanism, name, True).name: x for name, x in velocities.items()}
     positions = {_joint(mechanism, name, False).name: x for name, x in positions.items()}
     mechanism._named = {
