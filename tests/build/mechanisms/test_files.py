@@ -478,6 +478,28 @@ def test_equalities_of_one_joint_and_of_sites(tmp_path):
     assert m.redundancy.degrees_of_freedom == 3
 
 
+@pytest.mark.filterwarnings("ignore::holonomix.build.mechanisms.xml_files.UnsupportedWarning")
+def test_limits_wider_than_a_turn_are_left_out(tmp_path):
+    """Angles do not count turns; other limits of the file become stops."""
+    here = (0,) * 3, (0,) * 3, (0, 0, 1)
+    wide, narrow = (f'<limit lower="-{x}" upper="{x}" effort="9" velocity="9"/>' for x in (6.3, 1.0))
+    text = robot(
+        link("arm", 1.0, (0.1, 0, 0), GOOD),
+        link("hand", 1.0, (0.1, 0, 0), GOOD),
+        joint("a", "revolute", "base", "arm", *here, wide),
+        joint("b", "revolute", "arm", "hand", *here, narrow),
+    )
+    other = (
+        f'<mujoco><compiler angle="radian"/><worldbody><body><joint name="a" range="-6.3 6.3"/>{BOX}<body>'
+        f'<joint name="b" range="-1 1"/>{BOX}</body></body></worldbody></mujoco>'
+    )
+    for m, what in (
+        (hx.Mechanism.from_urdf(write(tmp_path, text), limits="spring"), "limits of joints (1)"),
+        (hx.Mechanism.from_mjcf(write(tmp_path, other, "a.xml"), limits="spring"), "range of joints (1)"),
+    ):
+        assert [x[0].name for x in m._stops] == ["b"] and what in m.unsupported
+
+
 def test_keyframes_are_named_starts(tmp_path):
     """Positions, poses and velocities of a free base, a hinge with a reference, and a ball, as MuJoCo places them."""
     mujoco = pytest.importorskip("mujoco")

@@ -236,6 +236,8 @@ class _Reader:
         stops, rubs = limited and self.limits == "spring", loss > 0 and self.friction
         if kind in ("free", "ball"):
             stops = rubs = False
+        if stops and kind == "hinge" and np.ptp(model.jnt_range[number]) >= 2 * np.pi:
+            stops = False  # angles do not count turns
         self.left_out["range of joints"] += int(limited and not stops)
         self.left_out["frictionloss of joints"] += int(loss > 0 and not rubs)
         for key, which, text in (

@@ -389,9 +389,10 @@ class _Reader:
         if limit is not None and self.joints[name].get("type") != "continuous":
             lower, upper = (one_number(limit, key, 0.0) for key in ("lower", "upper"))
             turn = bool(made.coordinates) and made.coordinates[0].kind == "angle"
-            if turn and upper - lower >= 2 * np.pi:
-                return  # no limit
-            if self.limits == "ignore" or not made.coordinates or not lower < upper:
+            wide = turn and upper - lower >= 2 * np.pi
+            if wide and self.limits == "ignore":
+                return  # hardly a limit
+            if wide or self.limits == "ignore" or not made.coordinates or not lower < upper:
                 self.left_out["limits of joints"] += 1
             else:
                 self.ranges.append((made, lower, upper))
