@@ -397,8 +397,8 @@ class Description:
 
         An array has one entry per time step `dt`, from t = 0. It is interpolated between entries and constant after the
         last. A name makes it a parameter of the system, initially zero, as in `m.motor`; a function that requires a
-        fourth argument gets all parameters in it. Commands have the units of the file. A new command replaces the
-        previous one.
+        fourth argument gets all parameters in it. Commands have the units of the file. Angles lie in (-pi, pi], also
+        in the laws of position servos. A new command replaces the previous one.
         """
         if motor not in self.motors:
             raise InputError(f"there is no motor {motor!r}; there are {', '.join(self.motors) or 'none'}")
