@@ -122,7 +122,8 @@ def compare_mjcf(model: Any, m: Any, states: int) -> list[float]:
     model.opt.disableflags |= int(bits.mjDSBL_CONTACT) | int(bits.mjDSBL_LIMIT) | int(bits.mjDSBL_FRICTIONLOSS)
     model.opt.disableflags |= int(bits.mjDSBL_ACTUATION) | int(bits.mjDSBL_EQUALITY)
     model.opt.density = model.opt.viscosity = 0.0  # left out here, and m.unsupported says so
-    model.opt.wind[:] = 0.0
+    for value in (model.opt.wind, model.tendon_stiffness, model.tendon_damping, model.tendon_armature):
+        value[:] = 0.0
     model.body_gravcomp[:] = 0.0
     data, rng, errors = mujoco.MjData(model), np.random.default_rng(0), []
     hinges = [k for k in range(model.njnt) if model.jnt_type[k] >= 2]

@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,7 +14,8 @@ GOOD = (0.02, 0.03, 0.04, 0.001, 0.0, 0.002)
 ZERO = (0.0,) * 3
 
 ARM = """<mujoco><option timestep="0.001"/><worldbody><body name="trunk" pos="0 0 1">
-  <joint name="slide" type="slide" axis="1 0 0" armature="0.3" range="-1 0.5" limited="true"/>
+  <joint name="slide" type="slide" axis="1 0 0" armature="0.3" range="-1 0.5" limited="true"
+    actuatorfrcrange="-1.5 1.5"/>
   <geom type="box" size=".1 .2 .1" mass="2"/>
   <body name="upper" pos="0 0 -.1">
     <joint name="hip" axis="0 1 0" armature="0.05" ref="20" damping="0.1"/>
@@ -130,6 +132,12 @@ def test_transmissions_are_motors(tmp_path):
     m.command("drive", 0.01)
     assert before == 0
     np.testing.assert_allclose(m.acceleration({}, {})["hip"], 0.5 / 0.03, rtol=1e-12)
+    m.parameter("gain", 0.02)
+    for command in (lambda t, x, rate, params: params["gain"] * jnp.ones(1), lambda t, x, rate: 0.02):
+        m.command("drive", command)
+        np.testing.assert_allclose(m.acceleration({}, {})["hip"], 1.0 / 0.03, rtol=1e-12)
+    m.command("drive", "current")
+    assert m.commands()["current"] == 0 and m.acceleration({}, {})["hip"] == 0
     with pytest.raises(hx.InputError, match="there is no motor 'x'; there are drive"):
         m.command("x", 1.0)
     with pytest.raises(hx.InputError, match="is an array and needs dt="):

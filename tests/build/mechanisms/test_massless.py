@@ -21,6 +21,12 @@ CHAINS = {
     "ball": [("continuous", (0.1, 0, 0.3), (0, 0, 1)), *[("continuous", ZERO, x) for x in ((1, 0, 0), (0, -1, 0))]],
     "two lines": [("continuous", (0.1, 0, 0.3), (0, 1, 0)), ("continuous", (0.1, 0.3, -0.2), (1, 0.2, 0.5))],
     "parallel lines": [("continuous", (0.1, 0, 0.3), (0, 1, 0)), ("continuous", (0.1, 0.3, -0.2), (0, 1, 0))],
+    "three lines": [
+        ("continuous", (0.1, 0, 0.3), (0, 1, 0)),
+        ("continuous", (0.1, 0.3, -0.2), (1, 0.2, 0.5)),
+        ("continuous", (-0.1, 0.05, 0.1), (0.3, 0.1, -1)),
+    ],
+    "three leaning axes": [("continuous", ZERO, x) for x in ((1, 0, 0), (0.4, 1, 0.2), (0, 0.2, 1))],
     "slide and hinge": [("prismatic", (0.1, 0, 0.3), (0, 1, 0.5)), ("continuous", ZERO, (1, 0, 0))],
 }
 
@@ -81,7 +87,7 @@ def test_links_without_mass_become_part_of_a_joint(tmp_path, case):
 
 
 def test_chains_that_are_no_joint_are_named(tmp_path):
-    lines = [("continuous", (0.1 * k, 0, 0), axis) for k, axis in enumerate(((1, 0, 0), (0, 1, 0), (0, 0, 1)))]
+    lines = [("continuous", (0.1 * k, 0, 0), axis) for k, axis in enumerate(((1, 0, 0), (0, 1, 0), (1, 0, 0)))]
     with pytest.raises(
         hx.InputError, match="joint 'j0': hinge . hinge . hinge between 'ground' and 'arm' make no joint"
     ):

@@ -68,6 +68,37 @@ def test_dampers_and_motors_are_part_of_accelerations_and_of_inverse_dynamics():
     np.testing.assert_allclose([torques["shoulder"], torques["elbow"]], expected, rtol=1e-11)
 
 
+def test_accelerations_follow_parameters_and_gravity():
+    """With the values of the moment, also after a call with others."""
+    m = double_pendulum()
+    m.parameter("gain", 2.0)
+    m.motor(m["elbow"], lambda t, x, rate, params: -params["gain"] * x * params["upper.mass"])
+    for gain, gravity in ((2.0, G), (5.0, G), (5.0, 0.0)):
+        m.parameter("gain", gain)
+        m.gravity = np.array([0.0, 0.0, -gravity])
+        found = m.acceleration(*STATE)
+        rest = rest_forces(X, V) - (rest_forces(X, 0 * V) if gravity == 0 else 0)
+        expected = np.linalg.solve(mass_matrix(X[1]), np.array([0, -gain * X[1] * M1]) - rest)
+        np.testing.assert_allclose([found["shoulder"], found["elbow"]], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("add", "text"),
+    [
+        (lambda m: m.motor(m["elbow"], lambda t, x, rate: np.ones(3)), "a motor: .* one number, not .* shape .3,"),
+        (lambda m: m.motor(m["elbow"], lambda t, x, rate: None), "a motor: .* one number, not None"),
+        (lambda m: m.motor(m["elbow"], lambda t, x, rate: np.sin(x)), "test_queries.py, line.*write it with jax.numpy"),
+        (lambda m: m.force(m["lower"], lambda t, x, v: 1.0), "a force: .* must return 3 numbers"),
+        (lambda m: m.torque(m["lower"], lambda t, turn, spin: 1.0), "a torque: .* must return 3 numbers"),
+    ],
+)
+def test_functions_of_forces_return_the_right_numbers(add, text):
+    m = double_pendulum()
+    add(m)
+    with pytest.raises(hx.InputError, match=text):
+        m.acceleration(*STATE)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_inverse_dynamics_of_a_double_pendulum(kind):
     m = double_pendulum(kind)

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...core.checks import number
 from ...core.errors import InputError
-from ...core.types import Numbers, Real
+from ...trace.signatures import required_arguments
+from .forces import bound, returned
 from .forms import JointCoordinate
 
 if TYPE_CHECKING:
@@ -31,14 +32,22 @@ class Motor:
         self.entry: tuple[Any, ...] | None = None  # its entry in the forces of the mechanism
 
     def torque(self, command: Any, dt: float | None) -> Callable[[Any, Any, Any], Any]:
-        """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`."""
+        """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`.
+
+        With a name, or a function of four arguments, the params of the system are its fourth argument.
+        """
         why = f"the command of motor {self.name!r}"
+        if isinstance(command, str):
+            return lambda t, x, rate, params: self.law(params[command], x, rate)
         if callable(command):
-            return lambda t, x, rate: self.law(command(t, x, rate), x, rate)
+            value = lambda params, *state: returned(why, bound(command, params), (), *state)
+            if required_arguments(command) == 4:
+                return lambda t, x, rate, params: self.law(value(params, t, x, rate), x, rate)
+            return lambda t, x, rate: self.law(value(None, t, x, rate), x, rate)
         if np.ndim(command) == 0:
             value = number(why, command)
             return lambda t, x, rate: self.law(value, x, rate)
-        if dt is None or not dt > 0:
+        if dt is None or not number(f"{why}: dt", dt) > 0:
             raise InputError(f"{why} is an array and needs dt=, the time from one entry to the next")
         values = np.asarray(command, float)
         if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
@@ -64,7 +73,7 @@ def geared(gear: float) -> Law:
 def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
     """MuJoCo's actuators: `force = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l'`, `l = gear (x + shift)`.
 
-    `limits` bound the command and the force; None means no bound.
+    `limits` bound the command, the force, and the torque on the joint; None means no bound.
     """
     gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
 
@@ -72,9 +81,22 @@ def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
         length, speed = gear * (x + shift), gear * rate
         u = u if limits[0] is None else jnp.clip(u, *limits[0])
         force = (gain[0] + gain[1] * length + gain[2] * speed) * u + bias[0] + bias[1] * length + bias[2] * speed
-        return gear * (force if limits[1] is None else jnp.clip(force, *limits[1]))
+        torque = gear * (force if limits[1] is None else jnp.clip(force, *limits[1]))
+        return torque if limits[2] is None else jnp.clip(torque, *limits[2])
 
     return law
+
+
+def polynomial_damping(powers: list[float]) -> Callable[[Any, Any, Any], Any]:
+    """`-rate sum_k c_k |rate|^k`, k = 1, 2, ..."""
+
+    def torque(t: Any, x: Any, rate: Any) -> Any:
+        total = jnp.zeros_like(rate)
+        for c in reversed(powers):
+            total = (total + c) * jnp.abs(rate)
+        return -total * rate
+
+    return torque
 
 
 def dry_friction(torque: float, speed: float) -> Callable[[Any, Any, Any], Any]:

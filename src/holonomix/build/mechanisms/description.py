@@ -37,6 +37,7 @@ class Description:
         self.unsupported: list[str] = []  # features of a file that the importer left out
         self.frames: dict[str, Frame] = {}
         self.repaired: list[str] = []  # inertias that an importer changed
+        self.keyframes: dict[str, dict[str, tuple[np.ndarray, ...]]] = {}  # poses and velocities of bodies, by name
         self.when_empty = "add one with m.body(...)"
         self._names: dict[str, Body | Joint | Frame] = {"ground": self.ground}
         self._springs: list[Any] = []
@@ -393,14 +394,18 @@ class Description:
             raise InputError(f"command {name!r} has shape {self._commands[name]} elsewhere, not {shape}: use two names")
 
     def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
-        """Set the command of a motor that a file defines: a number, a function of `(t, position, rate)`, or an array.
+        """Set the command of a motor of a file: a number, a function of `(t, position, rate)`, an array, or a name.
 
         An array has one entry per time step `dt`, from t = 0. It is interpolated between entries and constant after the
-        last. Commands have the units of the file. A new command replaces the previous one.
+        last. A name makes it a parameter of the system, initially zero, as in `m.motor`; a function that requires a
+        fourth argument gets all parameters in it. Commands have the units of the file. Angles lie in (-pi, pi], also
+        in the laws of position servos. A new command replaces the previous one.
         """
         if motor not in self.motors:
             raise InputError(f"there is no motor {motor!r}; there are {', '.join(self.motors) or 'none'}")
         found = self.motors[motor]
+        if isinstance(command, str):
+            self._name_command(command, ())
         entry = (found.joint, found.which, 0.0, found.torque(command, dt))
         self._joint_forces = [x for x in self._joint_forces if x is not found.entry]
         self._joint_forces.append(entry)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ...core.types import Function, Numbers, Real
+from ...core.errors import InputError
 from ...trace.signatures import required_arguments
 from ...trace.sparsity import dependence
 from .bodies import Body
@@ -126,7 +126,7 @@ class JointForce(eqx.Module):
         if isinstance(self.torque, str):
             torque = torque + params[self.torque]
         elif self.torque is not None:
-            torque = torque + bound(self.torque, params)(t, x, rate)
+            torque = torque + returned("the torque of a motor", bound(self.torque, params), (), t, x, rate)
         return torque * slope
 
     def slopes(self, q: Numbers) -> Any:
@@ -134,7 +134,11 @@ class JointForce(eqx.Module):
 
     def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         torque = -self.damping * rates
-        return torque if self.torque is None else torque + bound(self.torque, params)(t, self.coordinate(q), rates[0])
+        if self.torque is None:
+            return torque
+        return torque + returned(
+            "the torque of a motor", bound(self.torque, params), (), t, self.coordinate(q), rates[0]
+        )
 
 
 class AppliedForce(eqx.Module):
@@ -157,13 +161,16 @@ class AppliedForce(eqx.Module):
         if self.fn is None:
             return pull(self.value)[0]
         rate = jax.jvp(self.point, (q,), (v,))[1]
-        return pull(jnp.asarray(bound(self.fn, params)(t, x, rate), q.dtype))[0]
+        return pull(self.law(x, rate, t, params))[0]
 
     def slopes(self, q: Numbers) -> Any:
         return jax.jacrev(self.point)(q)
 
-    def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
-        return jnp.asarray(bound(self.fn, params)(t, self.point(q), rates), q.dtype)
+    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+        return self.law(self.point(q), rates, t, params)
+
+    def law(self, x: Any, rate: Any, t: Any, params: Any) -> Any:
+        return returned("a force", bound(self.fn, params), x.shape, t, x, rate)
 
 
 class AppliedTorque(eqx.Module):
@@ -193,8 +200,8 @@ class AppliedTorque(eqx.Module):
             return self.share * jnp.sum(jnp.cross(d, rate), axis=0)
         return self.share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
 
-    def torque(self, d: Numbers, spin: Numbers, t: Real, params: PyTree) -> Any:
-        return jnp.asarray(bound(self.fn, params)(t, d.T @ self.axes.T, spin), d.dtype)
+    def torque(self, d: Any, spin: Any, t: Any, params: Any) -> Any:
+        return returned("a torque", bound(self.fn, params), jnp.shape(spin), t, d.T @ self.axes.T, spin)
 
     def force(self, q: Numbers, v: Numbers, t: Real, params: PyTree) -> Any:
         d, pull = jax.vjp(self.directors, q)
@@ -278,7 +285,23 @@ def bound(fn: Function, params: PyTree) -> Any:
     return (lambda *x: fn(*x, params)) if required_arguments(fn) == 4 else fn
 
 
-def depends_on_rate(fn: Function, *like: tuple[int, ...]) -> bool:
+def returned(what: str, fn: Any, shape: tuple[int, ...], *args: Any) -> Any:
+    """The result of a user's function, checked; `what` it belongs to."""
+    found = fn(*args)
+    try:
+        found = jnp.asarray(found, float)
+    except (TypeError, ValueError):
+        raise InputError(f"{what}: the function must return {_count(shape)}, not {found!r}") from None
+    if found.shape != shape and (shape or found.size != 1):
+        raise InputError(f"{what}: the function must return {_count(shape)}, not an array of shape {found.shape}")
+    return found.reshape(shape)
+
+
+def _count(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} numbers" if shape else "one number"
+
+
+def depends_on_rate(fn: Any, *like: tuple[int, ...]) -> bool:
     """Whether a user's function of arguments of these shapes depends on the last one; True if tracing it fails."""
     try:
         flat = lambda *x: jnp.ravel(jnp.asarray(fn(*x), float))

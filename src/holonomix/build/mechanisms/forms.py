@@ -59,13 +59,15 @@ class ProductRow:
 class Coordinate:
     """The position of a joint: `angle = atan2(V_a . U_b, U_a . U_b)`, or `distance = W_a . (P_b - P_a)`.
 
-    With a fourth vector `W_a` normal to `U_a` and `V_a` it is the angle of `U_b` above their plane.
+    With a fourth vector `W_a` normal to `U_a` and `V_a` it is the angle of `U_b` above their plane. With a `part` it is
+    one number of `hinge_chain`.
     """
 
     kind: str
-    vectors: tuple[Vector, ...]  # (U_a, V_a, U_b), (U_a, V_a, U_b, W_a) or (W_a, P_b - P_a)
+    vectors: tuple[Vector, ...]  # (U_a, V_a, U_b), (U_a, V_a, U_b, W_a), (W_a, P_b - P_a), or those of `hinge_chain`
     axis: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(3)[2])  # in the joint's frame in a
     point: np.ndarray | None = None  # of the axis there, where it does not pass through the joint's point
+    part: int | None = None
 
     @property
     def bodies(self) -> tuple[Body, ...]:
@@ -75,7 +77,7 @@ class Coordinate:
     def value(self, q: np.ndarray) -> np.ndarray:
         """The angle in (-pi, pi], or the distance, for q `(..., particles, dim)`."""
         x, data = self._given(self._frames(q))
-        return values(CoordinateRow(self.kind), x, **data).reshape(np.shape(q)[:-2])
+        return values(CoordinateRow(self.kind, self.part), x, **data).reshape(np.shape(q)[:-2])
 
     def value_and_slopes(self, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Its value and its derivatives, these in the shape of q."""
@@ -91,7 +93,7 @@ class Coordinate:
     def over_frames(self, frames: Mapping[int, np.ndarray]) -> tuple[np.ndarray, dict[int, np.ndarray]]:
         """Its values for frames of bodies by their numbers, `(times, dim + 1, dim)`, and derivatives by these."""
         x, data = self._given(frames)
-        value, slopes = values_and_slopes(CoordinateRow(self.kind), x, **data)
+        value, slopes = values_and_slopes(CoordinateRow(self.kind, self.part), x, **data)
         parts = np.split(slopes, 2, axis=1)
         return value, {body.number: part for body, part in zip(self.bodies, parts, strict=False)}
 
@@ -180,6 +182,7 @@ class JointCoordinate(eqx.Module):
     kind: str = eqx.field(static=True)
     kinds: tuple[str, ...] = eqx.field(static=True)
     particles: tuple[int, ...] = eqx.field(static=True)
+    part: int | None = eqx.field(static=True, default=None)
 
     def gather(self, q: Numbers) -> Any:
         return q[np.asarray(self.particles)]
@@ -188,6 +191,8 @@ class JointCoordinate(eqx.Module):
         """(cosine, sine) of an angle, or (distance,), from the gathered particles."""
         frames = frames_of(self.kinds, x)
         v = self.vectors @ frames + self.constants
+        if self.part is not None:
+            return hinge_chain(v, self.kind, self.part)
         if self.kind == "distance":
             return (jnp.sum(v[0] * v[1]),)
         c, s = jnp.sum(v[0] * v[2]), jnp.sum(v[1] * v[2])
@@ -206,9 +211,50 @@ class CoordinateRow(eqx.Module):
     """The position of a joint from frames, as a function of points and data."""
 
     kind: str = eqx.field(static=True)
+    part: int | None = eqx.field(static=True, default=None)
 
     def __call__(self, x: Numbers, data: dict[str, Any]) -> Any:
-        return JointCoordinate(data["vectors"], data["constants"], self.kind, (), ()).position(x)
+        return JointCoordinate(data["vectors"], data["constants"], self.kind, (), (), self.part).position(x)
+
+
+def hinge_chain(v: Numbers, kind: str, part: int) -> tuple[Any, ...]:
+    """Angles of three hinges in a row whose links between have no mass, and the gap that they leave.
+
+    The vectors are the axes of a frame in a, those of the same frame in b, D from a point of the first line in a to one
+    of the last line in b, and, in that frame where all angles are zero, the directions `w_1`, `w_2`, `w_3` of the lines
+    and the steps `s_1`, `s_2` between points of them. `b = a R` with `R = R_1 R_2 R_3`, and `w_1 . R w_3` is a function
+    of the second angle alone, which is unique between two positions where all lines are parallel to a plane. The gap
+    is `D - R_1 (s_1 + R_2 s_2)` in coordinates of a.
+    """
+    turn, (w1, w2, w3), apart = v[:3] @ v[3:6].T, v[7:10], v[:3] @ v[6]
+    last, first = turn @ w3, turn.T @ w1
+    # w_1 . R_2 w_3 = even + far cos + near sin
+    even, near = jnp.dot(w1, w2) * jnp.dot(w2, w3), jnp.dot(w1, jnp.cross(w2, w3))
+    far = jnp.dot(w1, w3) - even
+    rest, size = jnp.dot(w1, last) - even, far**2 + near**2
+    root = jnp.sign(near) * jnp.sqrt(size - rest**2)
+    second = (far * rest + near * root) / size, (near * rest - far * root) / size
+    if kind == "angle" and part == 1:
+        return second
+    if kind == "angle" and part == 2:
+        return _angle(w3, first, _turned(w2, w1, second[0], -second[1]))
+    opening = _angle(w1, _turned(w2, w3, *second), last)
+    if kind == "angle":
+        return opening
+    steps = v[10] + _turned(w2, v[11], *second)
+    return ((apart - _turned(w1, steps, *opening))[part],)
+
+
+def _turned(axis: Any, x: Any, c: Any, s: Any) -> Any:
+    """x turned about a unit vector by an angle with this cosine and sine."""
+    return c * x + s * jnp.cross(axis, x) + (1 - c) * jnp.dot(axis, x) * axis
+
+
+def _angle(axis: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """Cosine and sine of the angle about a unit vector that takes x to y."""
+    along = jnp.dot(axis, x)
+    size = jnp.dot(x, x) - along**2
+    return (jnp.dot(x, y) - along * jnp.dot(axis, y)) / size, jnp.dot(axis, jnp.cross(x, y)) / size
 
 
 def coordinate_of(coordinate: Coordinate, bodies: tuple[Body, ...] | None = None) -> JointCoordinate:
@@ -220,4 +266,5 @@ def coordinate_of(coordinate: Coordinate, bodies: tuple[Body, ...] | None = None
         coordinate.kind,
         tuple(body.kind for body in bodies),
         tuple(k for body in bodies for k in body.particles),
+        coordinate.part,
     )

@@ -13,8 +13,13 @@ UNIVERSAL = {f"UJOINT_{a}{b}" for a, b in itertools.permutations("XYZ", 2)}
 
 
 def read_loops(given: str | Path | Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """Check and return `closed_loop`, `type`, `joint_name` and `joint_type`; missing ones are empty lists."""
+    """`closed_loop`, `type`, `joint_name` and `joint_type`, checked; lists are empty where nothing is given."""
+    if given is not None and not isinstance(given, (str, Path, Mapping)):
+        raise InputError(f"loops must be a YAML file or a dictionary, not {given!r}")
     found = {} if given is None else given if isinstance(given, Mapping) else _read(Path(given))
+    for key in ("closed_loop", "type", "joint_name", "joint_type"):
+        if not isinstance(found.get(key) or [], (list, tuple)):
+            raise InputError(f"loops: {key} must be a list, not {found[key]!r}")
     pairs = list(found.get("closed_loop") or [])
     kinds = list(found.get("type") or ["6d"] * len(pairs))
     names, types = (list(found.get(key) or []) for key in ("joint_name", "joint_type"))

@@ -122,7 +122,20 @@ class Mechanism(Description):
         `velocities` are rates of joints, which replace the velocities of bodies. Named rates are kept exactly, other
         joints of a tree rest, and the rates of joints in loops follow.
         """
+        for what, given in (("positions", positions), ("velocities", velocities)):
+            if given is not None and not isinstance(given, Mapping):
+                raise InputError(f"{what} must be a dictionary of joint names, not {given!r}")
         configure(self, positions or {}, velocities)
+        return self
+
+    def keyframe(self, name: str) -> Mechanism:
+        """Places all bodies, with their velocities, as in a keyframe of the file; returns the mechanism."""
+        if name not in self.keyframes:
+            raise InputError(f"there is no keyframe {name!r}; there are {', '.join(self.keyframes) or 'none'}")
+        configure(self, {}, {})
+        for of, (origin, attitude, velocity, spin) in self.keyframes[name].items():
+            body = self[of]
+            body.origin, body.attitude, body.velocity0, body.spin0 = origin, attitude, velocity, spin
         return self
 
     def problem(

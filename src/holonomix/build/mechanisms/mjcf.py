@@ -10,22 +10,25 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
-from .actuators import Motor, affine
+from .actuators import Motor, affine, polynomial_damping
 from .bodies import Body
+from .frames import Frame
 from .joints import Joint, coupling_row
 from .mechanism import Mechanism
 from .queries import add_stops
 from .shapes import AbstractShape, Box, Cylinder, Sphere
-from .xml_files import STOP_TIME, check_options, composite, naming, warn_about
+from .xml_files import HERE, STOP_TIME, after, check_options, composite, naming, warn_about
 
+# whose members are compared as whole numbers: those of MuJoCo 4 differ from equal numbers of NumPy
+ENUMERATIONS = ("mjtJoint", "mjtGeom", "mjtTrn", "mjtGain", "mjtBias", "mjtDyn", "mjtEq", "mjtObj")
 FLUID = ("density", "viscosity", "wind")
-FLAGS = ("constraint", "equality", "passive", "spring", "damper")
-# counters of a model, and the names of these things in a file
+FLAGS = ("constraint", "equality", "passive", "spring", "damper", "actuation", "clampctrl")
+GAINS, BIASES = ("FIXED", "AFFINE"), ("NONE", "AFFINE")
+# what a model counts, and how a file calls it
 COUNTED = {
     "npair": "<contact>",
     "ntendon": "<tendon>",
     "nsensor": "<sensor>",
-    "nkey": "<keyframe>",
     "nflex": "<deformable>",
     "nskin": "<deformable>",
     "nplugin": "<extension>",
@@ -39,10 +42,11 @@ def from_mjcf(
     gravity: Any = None,
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
+    keyframe: str | None = None,
     limits: str = "ignore",
     friction: bool = False,
 ) -> Mechanism:
-    """The model of a MuJoCo XML file, with joints at `positions` and their rates `velocities`.
+    """The model of a MuJoCo XML file, with joints at `positions` and their rates `velocities`, or at a `keyframe`.
 
     MuJoCo itself reads the file (`pip install 'holonomix[robots]'`), so includes, defaults, meshes and mass corrections
     work as in MuJoCo. Bodies without joints are merged into their parents. Hinge, slide, ball and free joints are read
@@ -50,6 +54,9 @@ def from_mjcf(
     `<equality>` hold exactly here. Joint positions count from the pose in the file, even if a joint has a `ref`; the
     position of a ball joint is a rotation. If a joint and a body have the same name, the joint is `m["joint NAME"]`. A
     warning lists what was left out (contacts, limits, tendons).
+
+    `keyframe="home"`, or later `m.keyframe("home")`, places all bodies, with their velocities, as that keyframe of the
+    file does.
 
     Actuators of joints become motors, `m.motors`, which exert no force until `m.command`. `limits="spring"` turns joint
     ranges into elastic stops, and `friction=True` turns `frictionloss` into a smooth force.
@@ -59,8 +66,11 @@ def from_mjcf(
         import mujoco  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("MJCF files are read by MuJoCo: pip install 'holonomix[robots]'") from None
+    if keyframe is not None and not (positions is None and velocities is None):
+        raise InputError("give a keyframe, or positions and velocities of joints")
     with naming(path):
-        return _Reader(mujoco, Path(path), gravity, limits, friction).read(positions or {}, velocities or {})
+        made = _Reader(mujoco, Path(path), gravity, limits, friction).read(positions, velocities)
+        return made if keyframe is None else made.keyframe(keyframe)
 
 
 class _Reader:
@@ -76,6 +86,8 @@ class _Reader:
             raise InputError("; ".join(str(error).split("\n")).strip("; ")) from None
         self.placed = mujoco.MjData(model)
         mujoco.mj_kinematics(model, self.placed)
+        enumerations = [getattr(mujoco, name) for name in ENUMERATIONS]
+        self.codes = {x: int(getattr(e, x)) for e in enumerations for x in dir(e) if x.startswith("mj")}
         bits = mujoco.mjtDisableBit  # versions know different ones
         off = lambda flag: bool(model.opt.disableflags & int(getattr(bits, f"mjDSBL_{flag.upper()}", 0)))
         self.left_out: Counter[str] = Counter()
@@ -96,7 +108,7 @@ class _Reader:
         self.joints: dict[int, Joint] = {}
         self.names = {model.body(k).name for k in range(model.nbody)}
 
-    def read(self, positions: Mapping[str, Any], velocities: Mapping[str, Any]) -> Mechanism:
+    def read(self, positions: Mapping[str, Any] | None, velocities: Mapping[str, Any] | None) -> Mechanism:
         for k in range(1, self.model.nbody):
             if self.model.body_weldid[k] == k:
                 self._body(k)
@@ -106,9 +118,27 @@ class _Reader:
         for k in range(self.model.nu):
             self._actuator(k)
         add_stops(self.mechanism, self.ranges, STOP_TIME)
+        self._keyframes()
         self.mechanism.unsupported = warn_about(self.path, self.left_out)
         self.mechanism.configure(positions, velocities)
         return self.mechanism
+
+    def _keyframes(self) -> None:
+        """Poses and velocities of all bodies in every keyframe."""
+        model, mujoco = self.model, self.mujoco
+        data, twist = mujoco.MjData(model), np.zeros(6)
+        for k in range(model.nkey):
+            mujoco.mj_resetDataKeyframe(model, data, k)
+            for compute in (mujoco.mj_kinematics, mujoco.mj_comPos, mujoco.mj_comVel):
+                compute(model, data)
+            found = self.mechanism.keyframes[self._name("key", k)] = {}
+            for number, body in self.bodies.items():
+                if not body.fixed:
+                    mujoco.mj_objectVelocity(model, data, self.codes["mjOBJ_XBODY"], number, twist, 0)
+                    pose = data.body(number)
+                    values = pose.xpos, pose.xmat.reshape(3, 3), twist[3:], twist[:3]
+                    found[body.name] = tuple(x.copy() for x in values)
+        self.left_out["controls of keyframes"] = int(np.count_nonzero(np.any(model.key_ctrl, axis=1)))
 
     def _name_frames(self) -> None:
         """Add welded bodies and sites as frames with their names."""
@@ -157,20 +187,19 @@ class _Reader:
 
     def _shape(self, geom: int) -> AbstractShape | None:
         """The shape for pictures; capsules are drawn as cylinders."""
-        kind, size = self.model.geom_type[geom], [float(x) for x in self.model.geom_size[geom]]
-        known = self.mujoco.mjtGeom
-        if kind == known.mjGEOM_SPHERE:
+        kind, size = int(self.model.geom_type[geom]), [float(x) for x in self.model.geom_size[geom]]
+        if kind == self.codes["mjGEOM_SPHERE"]:
             return Sphere(size[0])
-        if kind == known.mjGEOM_BOX:
+        if kind == self.codes["mjGEOM_BOX"]:
             return Box(*(2 * x for x in size))
-        if kind in (known.mjGEOM_CYLINDER, known.mjGEOM_CAPSULE):
+        if kind in (self.codes["mjGEOM_CYLINDER"], self.codes["mjGEOM_CAPSULE"]):
             return Cylinder(size[0], 2 * size[1])
         return None
 
     def _joints(self, numbers: range, parent: Body, body: Body) -> None:
-        model, m, known = self.model, self.mechanism, self.mujoco.mjtJoint
-        words = {known.mjJNT_FREE: "free", known.mjJNT_BALL: "ball", known.mjJNT_SLIDE: "slide"}
-        kinds = [words.get(model.jnt_type[k], "hinge") for k in numbers]
+        model, m = self.model, self.mechanism
+        words = {self.codes[f"mjJNT_{word.upper()}"]: word for word in ("free", "ball", "slide", "hinge")}
+        kinds = [words[int(model.jnt_type[k])] for k in numbers]
         labels = []
         for k in numbers:
             name = model.joint(k).name or f"{body.name} joint" + (f" {k - numbers[0] + 1}" if len(numbers) > 1 else "")
@@ -200,20 +229,34 @@ class _Reader:
         dofs = slice(first, first + {"free": 6, "ball": 3}.get(kind, 1))
         damping, stiffness = float(model.dof_damping[first]), float(model.jnt_stiffness[number])
         rotor = float(model.dof_armature[first])
+        if kind in ("hinge", "slide"):
+            more = [self._reflected(key, number) for key in ("armature", "damping")]
+            rotor, damping = rotor + more[0], damping + more[1]
         limited, loss = bool(model.jnt_limited[number]), float(np.max(model.dof_frictionloss[dofs]))
         stops, rubs = limited and self.limits == "spring", loss > 0 and self.friction
         if kind in ("free", "ball"):
             stops = rubs = False
+        if stops and kind == "hinge" and np.ptp(model.jnt_range[number]) >= 2 * np.pi:
+            stops = False  # angles do not count turns
         self.left_out["range of joints"] += int(limited and not stops)
         self.left_out["frictionloss of joints"] += int(loss > 0 and not rubs)
-        self.left_out["polynomial damping of joints"] += int(
-            np.any(getattr(model, "dof_dampingpoly", np.zeros(1))[dofs])
+        for key, which, text in (
+            ("jnt_stiffnesspoly", number, "polynomial stiffness of joints"),
+            ("jnt_springyield", number, "springyield of joints"),
+        ):
+            self.left_out[text] += int(np.any(getattr(model, key, np.zeros(model.nv))[which]))
+        self.left_out["actuatorfrcrange of joints with several actuators"] += int(
+            model.jnt_actfrclimited[number] and len(self._actuators(number)) > 1
         )
+        powers = getattr(model, "dof_dampingpoly", np.zeros((model.nv, 1)))[dofs]  # since MuJoCo 4
         if kind in ("free", "ball"):
+            damping += float(np.any(powers))
             what = {"free": "free", "ball": "spherical"}[kind]
             self.left_out[f"springs and dampers of {what} joints"] += int(damping != 0 or stiffness != 0)
             self.left_out[f"armature of {what} joints"] += int(np.any(model.dof_armature[dofs]))
             return
+        if np.any(powers):
+            self.mechanism.motor(self.joints[number], polynomial_damping(powers[0].tolist()))
         if rotor > 0:
             self.mechanism.armature(self.joints[number], rotor)
         if rubs:
@@ -228,23 +271,33 @@ class _Reader:
         rest = float(model.qpos_spring[at] - model.qpos0[at])
         self.mechanism.torsion_spring(self.joints[number], stiffness=stiffness, rest=rest, damping=damping)
 
+    def _actuators(self, joint: int) -> list[int]:
+        """The actuators of a joint, by number."""
+        of_joint = [self.codes["mjTRN_JOINT"], self.codes["mjTRN_JOINTINPARENT"]]
+        found = np.isin(self.model.actuator_trntype, of_joint) & (self.model.actuator_trnid[:, 0] == joint)
+        return np.flatnonzero(found).tolist()
+
+    def _reflected(self, key: str, joint: int) -> float:
+        """Armature or damping of the actuators of a joint, seen from the joint; MuJoCo 3 has none."""
+        values, gears = getattr(self.model, f"actuator_{key}", None), self.model.actuator_gear[:, 0]
+        return 0.0 if values is None else float(sum(gears[k] ** 2 * values[k] for k in self._actuators(joint)))
+
     def _actuator(self, number: int) -> None:
         """An actuator of a joint as a motor, if it has no internal dynamics."""
-        model, known = self.model, self.mujoco
+        model, codes = self.model, self.codes
         name = model.actuator(number).name or f"actuator {number}"
-        joint = self.joints.get(int(model.actuator_trnid[number, 0]))
-        of_joint = model.actuator_trntype[number] in (known.mjtTrn.mjTRN_JOINT, known.mjtTrn.mjTRN_JOINTINPARENT)
-        if not of_joint or joint is None or not joint.coordinates:
+        own = int(model.actuator_trnid[number, 0])
+        joint, among = self.joints.get(own), self._actuators(own)
+        if number not in among or joint is None or not joint.coordinates:
             self.left_out["<actuator> of tendons, sites, bodies, ball and free joints"] += 1
             return
         gain, bias = int(model.actuator_gaintype[number]), int(model.actuator_biastype[number])
-        kinds = (
-            (known.mjtGain.mjGAIN_FIXED, known.mjtGain.mjGAIN_AFFINE),
-            (known.mjtBias.mjBIAS_NONE, known.mjtBias.mjBIAS_AFFINE),
-        )
-        if model.actuator_dyntype[number] != known.mjtDyn.mjDYN_NONE or gain not in kinds[0] or bias not in kinds[1]:
+        kinds = [[codes[f"mj{what}_{x}"] for x in words] for what, words in (("GAIN", GAINS), ("BIAS", BIASES))]
+        dynamic = int(model.actuator_dyntype[number]) != codes["mjDYN_NONE"]
+        if dynamic or gain not in kinds[0] or bias not in kinds[1]:
             self.left_out["<actuator> with internal dynamics, muscles"] += 1
             return
+        self.left_out["delay of actuators"] += int(np.any(getattr(model, "actuator_delay", np.zeros(model.nu))[number]))
         first = model.actuator_gainprm[number, :3] * ([1, 0, 0] if gain == kinds[0][0] else [1, 1, 1])
         second = model.actuator_biasprm[number, :3] * (bias != kinds[1][0])
         limits = [
@@ -252,19 +305,20 @@ class _Reader:
             for limited, ends in (
                 (model.actuator_ctrllimited[number], model.actuator_ctrlrange[number]),
                 (model.actuator_forcelimited[number], model.actuator_forcerange[number]),
+                (model.jnt_actfrclimited[own] and len(among) == 1, model.jnt_actfrcrange[own]),
             )
         ]
-        shift = float(model.qpos0[model.jnt_qposadr[model.actuator_trnid[number, 0]]])
+        shift = float(model.qpos0[model.jnt_qposadr[own]])
         law = affine(float(model.actuator_gear[number, 0]), shift, first, second, limits)
         self.mechanism.motors[name] = Motor(name, joint, law)
 
     def _equality(self, number: int) -> None:
-        model, known = self.model, self.mujoco.mjtEq
+        model = self.model
         if not model.eq_active0[number]:
             return
         kind, data = model.eq_type[number], model.eq_data[number]
-        words = {known.mjEQ_CONNECT: "connect", known.mjEQ_WELD: "weld", known.mjEQ_JOINT: "joint"}
-        word = words.get(kind, "")
+        words = {self.codes[f"mjEQ_{word.upper()}"]: word for word in ("connect", "weld", "joint")}
+        word = words.get(int(kind), "")
         if not word:
             self.left_out["<equality> of tendons and deformable bodies"] += 1
             return
@@ -274,7 +328,7 @@ class _Reader:
         if word == "joint":
             self._coupled(name, ends, data[:5])
             return
-        sites = model.eq_objtype[number] == self.mujoco.mjtObj.mjOBJ_SITE
+        sites = int(model.eq_objtype[number]) == self.codes["mjOBJ_SITE"]
         a, b = (self._owner(int(model.site_bodyid[x]) if sites else x) for x in ends)
         poses = [self._pose("site" if sites else "body", x) for x in ends]
         if word == "connect":
@@ -282,16 +336,16 @@ class _Reader:
             at = [p + turn @ x for (p, turn), x in zip(poses, points, strict=True)]
             own = [body.attitude.T @ (x - body.origin) for body, x in zip((a, b), at, strict=True)]
             self.mechanism.spherical(name, a, b, point_a=own[0], point_b=own[1])
-        elif sites:
-            self.left_out["<weld> between sites"] += 1
-        else:
-            # data[6:10] is the rotation of the second body seen from the first
+        else:  # frames of both bodies that coincide; data[6:10] is the rotation of the second body seen from the first
             turn = np.zeros(9)
             self.mujoco.mju_quat2Mat(turn, data[6:10])
-            gap = poses[0][1].T @ (poses[1][0] - poses[0][0]) - data[3:6]
-            if np.abs(poses[0][1].T @ poses[1][1] - turn.reshape(3, 3)).max() > 1e-9 or np.abs(gap).max() > 1e-9:
-                self.left_out[f"relpose of the weld {name!r}, which holds the bodies as placed"] += 1
-            self.mechanism.fixed(name, a, b, at=b.origin if a.fixed else a.origin)
+            held = [HERE, HERE] if sites else [(data[3:6], turn.reshape(3, 3)), (data[:3], np.eye(3))]
+            frames = []
+            for body, pose, more in zip((a, b), poses, held, strict=True):
+                at, axes = after(pose, more)
+                at, axes = body.attitude.T @ (at - body.origin), body.attitude.T @ axes
+                frames.append(Frame(self.mechanism, name, body, at, axes))
+            self.mechanism.fixed(name, *frames)
 
     def _coupled(self, name: str, ends: list[int], powers: np.ndarray) -> None:
         """`joint1 = a0 + a1 joint2` (higher powers are left out); without a second joint `joint1 = a0`."""

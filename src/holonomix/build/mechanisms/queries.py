@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...core.checks import number
 from ...core.errors import InputError
 from ...core.types import ArrayLike, HasRows, Numbers
+from ...trace.functions import user_function_errors
 from ...trace.stepwise import evaluate
 from .assembly import RANK, Equations, row_sizes
 from .bodies import Body, expand, frame_rate, pull
@@ -61,7 +63,7 @@ def _coordinate_bend(c: Coordinate, frames: np.ndarray, rates: np.ndarray, bends
     pick = lambda x: {body.number: x[body.number][None] for body in c.bodies}
     x, data = c._given(pick(frames))
     rate, _ = c._given(pick(rates))
-    value = float(values(SecondRate(CoordinateRow(c.kind)), x, rate=rate, **data)[0])
+    value = float(values(SecondRate(CoordinateRow(c.kind, c.part)), x, rate=rate, **data)[0])
     if bends.any():
         slopes = c.over_frames(pick(frames))[1]
         value += sum(float(np.sum(slope[0] * bends[k])) for k, slope in slopes.items())
@@ -93,18 +95,21 @@ def bias(equations: Equations, q: np.ndarray, v: np.ndarray, t: float) -> np.nda
 
 def applied(mechanism: Mechanism, q: np.ndarray, v: np.ndarray, t: float) -> np.ndarray:
     """Weight, springs, dampers, motors and applied forces, in the shape of q."""
-    key = (mechanism._revision(), q.shape)
+    numbers = {name: np.asarray(x, float) for name, x in (mechanism.parameters() | mechanism.commands()).items()}
+    shapes = tuple((name, x.shape) for name, x in numbers.items())
+    key = (mechanism._revision(), q.shape, tuple(mechanism.gravity), shapes)
     if mechanism._force_program is None or mechanism._force_program[0] != key:
-        potential, force, commands = mechanism._potential(), mechanism._force(), mechanism.commands()
+        potential, force = mechanism._potential(), mechanism._force()
 
-        def both(x: Numbers, u: Numbers, s: Numbers) -> Any:
+        def both(x: Numbers, u: Numbers, s: Numbers, *values: Numbers) -> Any:
             total = -jax.grad(potential)(x)
-            return total if force is None else total + force(x, u, s, commands)
+            return total if force is None else total + force(x, u, s, dict(zip(numbers, values, strict=True)))
 
-        like = jax.ShapeDtypeStruct(q.shape, q.dtype)
-        program = jax.make_jaxpr(both)(like, like, jax.ShapeDtypeStruct((), q.dtype))
+        like = [jax.ShapeDtypeStruct(shape, q.dtype) for shape in (q.shape, q.shape, (), *(s for _, s in shapes))]
+        with user_function_errors("force", q, "(t, position, rate) for motors"):
+            program = jax.make_jaxpr(both)(*like)
         mechanism._force_program = (key, program)
-    return evaluate(mechanism._force_program[1], [q, v, np.asarray(float(t))])[0]
+    return evaluate(mechanism._force_program[1], [q, v, np.asarray(float(t)), *numbers.values()])[0]
 
 
 def solve(
@@ -203,11 +208,14 @@ def inverse_dynamics(
     if not isinstance(a, Mapping):
         raise InputError('a must give accelerations by joint names, such as {"elbow": 1.0}')
     known = dict(_positions(mechanism))
-    for name in a:
-        if name not in known:
+    driven = []
+    for name, value in a.items():
+        found = known.get(name, known.get(f"joint {name}"))
+        if found is None:
             raise InputError(f"there is no joint position {name!r}; there are {', '.join(known)}")
+        driven.append((found, float(number(f"the acceleration of joint {name!r}", value))))
     x, u = _state(mechanism, q, v)
-    _, forces = solve(mechanism, x, u, float(t), [(known[name], float(value)) for name, value in a.items()])
+    _, forces = solve(mechanism, x, u, float(t), driven)
     return dict(zip(a, forces.tolist(), strict=True))
 
 

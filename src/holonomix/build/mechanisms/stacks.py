@@ -8,18 +8,19 @@ import numpy as np
 
 from ...core.errors import InputError
 from .bodies import Body
-from .forms import Coordinate, ProductRow, Row
+from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .joints import Joint, Rows, across, place_joint, vector
 
+MIN_VOLUME = 1e-3  # of the directions of three hinges, which must not be parallel to a plane
 Part = tuple[str, np.ndarray, np.ndarray]  # "slide" or "hinge", point and axis in the world as placed
 
 
 def make_stack(names: list[str], a: Body, b: Body, parts: list[Part]) -> list[Joint]:
     """Slides and hinges in series from a to b, as `("slide" or "hinge", point, axis)` in the world as placed.
 
-    Each moves all later ones. The first joint has the rows, every joint has its own position. Slides come
-    before the hinges or after them; hinges meet in a point, and three of them are normal to each other. Two hinges
-    alone need not meet.
+    Each moves all that come after it. The first joint has the rows, every joint has its own position. Slides come
+    before the hinges or after them; hinges meet in a point, and three of them are normal to each other. Two or three
+    hinges alone need neither.
     """
     why = f"joint {names[0]!r}"
     turns = [k for k, part in enumerate(parts) if part[0] == "hinge"]
@@ -31,9 +32,12 @@ def make_stack(names: list[str], a: Body, b: Body, parts: list[Part]) -> list[Jo
     point = _meeting_point([parts[k][1:] for k in turns]) if turns else parts[0][1]
     if point is None and len(parts) == 2:
         return _two_lines(names, a, b, parts, axes)
-    across_all = [abs(axes[j] @ axes[k]) < 1e-9 for j in turns for k in turns if j < k]
+    normal = all(abs(axes[j] @ axes[k]) < 1e-9 for j in turns for k in turns if j < k)
+    spatial = len(parts) == 3 and abs(np.linalg.det(axes)) > MIN_VOLUME
+    if len(turns) == 3 and spatial and not (normal and point is not None):
+        return _three_lines(names, a, b, parts, axes)
     possible = before or all(k > turns[-1] for k in slides)
-    possible &= len(turns) < 3 or (len(turns) == 3 and all(across_all))
+    possible &= len(turns) < 3 or (len(turns) == 3 and normal)
     if point is None or not possible or np.linalg.matrix_rank(along, 1e-6) < len(slides):
         raise InputError(
             f"{why}: {' + '.join(part[0] for part in parts)} between {a.name!r} and {b.name!r} make no joint that is "
@@ -98,6 +102,27 @@ def _two_lines(names: list[str], a: Body, b: Body, parts: list[Part], axes: list
     for name, place, angle, w, offset in zip(names, (first, second), angles, axes, (0 * gap, gap), strict=True):
         joint = Joint(name, "revolute", a, b, [] if joints else rows, place, builder.in_a(w))
         joint.coordinates = [dataclasses.replace(angle, axis=seen(w), point=seen(offset))]
+        joints.append(joint)
+    for joint in joints:
+        joint.stack = tuple(joints)
+    return joints
+
+
+def _three_lines(names: list[str], a: Body, b: Body, parts: list[Part], axes: list[np.ndarray]) -> list[Joint]:
+    """Three hinges in any places: three rows, the gap of `hinge_chain`."""
+    why, points = f"joint {names[0]!r}", [part[1] for part in parts]
+    places = [place_joint(why, a, b, {"at": p, "axis": w}, True) for p, w in zip(points, axes, strict=True)]
+    ends = [vector(a, places[0].point_a, why, point=True), vector(b, places[2].point_b, why, point=True)]
+    builder = Rows(why, a, b, places[0], ends[1] - ends[0])
+    seen = lambda x: places[0].frame_a.T @ a.attitude.T @ x  # in the frame of the first joint
+    known = [Vector((), seen(x)) for x in (*axes, points[1] - points[0], points[2] - points[1])]
+    sides = [side(k) for side in (builder.at_a, builder.at_b) for k in range(3)]
+    number = lambda kind, k: Coordinate(kind, (*sides, builder.apart, *known), part=k)
+    rows: list[Row] = [PhaseRow(((1.0, number("distance", k)),)) for k in range(3)]
+    joints = []
+    for k, (name, place, w) in enumerate(zip(names, places, axes, strict=True)):
+        joint = Joint(name, "revolute", a, b, [] if k else rows, place, builder.in_a(w))
+        joint.coordinates = [dataclasses.replace(number("angle", k), axis=seen(w), point=seen(points[k] - points[0]))]
         joints.append(joint)
     for joint in joints:
         joint.stack = tuple(joints)

@@ -98,7 +98,7 @@ def _joint(mechanism: Mechanism, name: str, rate: bool) -> Joint:
     joint: Any = mechanism._names.get(name)
     if not isinstance(joint, Joint):
         joint = mechanism._names.get(f"joint {name}") or mechanism[name]
-    ball = joint.kind == "spherical"
+    ball = isinstance(joint, Joint) and joint.kind == "spherical"
     if not getattr(joint, "coordinates", None) and not (ball and not rate):
         hint = "; use m.start_velocity for the body behind a ball joint" if ball else ""
         raise InputError(f"{name!r} is not a joint with a {'rate' if ball else 'position'}{hint}")

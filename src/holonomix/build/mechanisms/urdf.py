@@ -86,7 +86,7 @@ def from_urdf(
     with naming(path):
         reader = _Reader(Path(path), gravity, base == "free", inertia == "repair", read_loops(loops))
         reader.limits, reader.friction = limits, friction
-        return reader.read(positions or {}, velocities or {})
+        return reader.read(positions, velocities)
 
 
 def _pose(element: Any) -> Pose:
@@ -155,7 +155,7 @@ class _Reader:
             self.parents[child] = parent
             self.children[parent].append(joint)
 
-    def read(self, positions: Mapping[str, Any], velocities: Mapping[str, Any]) -> Mechanism:
+    def read(self, positions: Mapping[str, Any] | None, velocities: Mapping[str, Any] | None) -> Mechanism:
         roots = [name for name in self.links if name not in self.parents]
         if len(roots) != 1:
             what = "no root link: its joints form a ring" if not roots else f"{len(roots)} root links, {roots[:4]}"
@@ -389,9 +389,10 @@ class _Reader:
         if limit is not None and self.joints[name].get("type") != "continuous":
             lower, upper = (one_number(limit, key, 0.0) for key in ("lower", "upper"))
             turn = bool(made.coordinates) and made.coordinates[0].kind == "angle"
-            if turn and upper - lower >= 2 * np.pi:
-                return  # no limit
-            if self.limits == "ignore" or not made.coordinates or not lower < upper:
+            wide = turn and upper - lower >= 2 * np.pi
+            if wide and self.limits == "ignore":
+                return  # hardly a limit
+            if wide or self.limits == "ignore" or not made.coordinates or not lower < upper:
                 self.left_out["limits of joints"] += 1
             else:
                 self.ranges.append((made, lower, upper))

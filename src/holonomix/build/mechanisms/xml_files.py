@@ -31,7 +31,9 @@ def after(first: Pose, second: Pose) -> Pose:
 
 @contextlib.contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """A context in which errors name the file."""
+    """Errors name the file."""
+    if not isinstance(path, (str, Path)):
+        raise InputError(f"path must be the name of a file, not {path!r}")
     try:
         yield
     except InputError as error:
