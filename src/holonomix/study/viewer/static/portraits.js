@@ -59,6 +59,16 @@ class Plane { // a canvas with axes: curves, points or colored squares
   dots(xs, ys, color, r = 1.2) { const g = this.g; g.fillStyle = color; for (let i = 0; i < xs.length; i++) g.fillRect(this.x(xs[i]) - r, this.y(ys[i]) - r, 2 * r, 2 * r); }
 }
 
+// From each value of a coordinate to the edges of its cell, halfway to its neighbors.
+const cells = (list) => {
+  const u = [...new Set(list)].sort((a, b) => a - b), found = new Map();
+  u.forEach((x, i) => {
+    const left = i ? x - u[i - 1] : u.length > 1 ? u[1] - x : 1, right = i + 1 < u.length ? u[i + 1] - x : u.length > 1 ? x - u[i - 1] : 1;
+    found.set(x, [x - left / 2, x + right / 2]);
+  });
+  return found;
+};
+
 class Portraits {
   constructor(tabs, panel, charts, data) {
     this.panel = panel; this.charts = charts; this.data = data; this.pages = new Map(); this.tabs = tabs;
@@ -160,11 +170,21 @@ class Portraits {
     this.redraw = () => {
       const v = m.values[which], [low, high] = extent([v.values]);
       if (!m.y) { plane.frame(extent([m.x.values]), [low, high], [m.x.name, v.name]); plane.dots(m.x.values, v.values, PALETTE[0], 1.6); note.textContent = ""; return; }
-      const gap = (list) => { const u = [...new Set(list)].sort((a, b) => a - b); return u.length > 1 ? Math.min(...u.slice(1).map((x, i) => x - u[i])) : 0; };
-      const whole = (list) => { const [a, b] = extent([list]), half = gap(list) / 2; return [a - half, b + half]; }; // include all cells
-      const g = plane.frame(whole(m.x.values), whole(m.y.values), [m.x.name, m.y.name]);
-      const w = (Math.abs(plane.x(gap(m.x.values)) - plane.x(0)) || 8) + 0.6, h = (Math.abs(plane.y(gap(m.y.values)) - plane.y(0)) || 8) + 0.6;
-      v.values.forEach((value, i) => { g.fillStyle = Number.isFinite(value) ? heat((value - low) / (high - low || 1)) : "#8888"; g.fillRect(plane.x(m.x.values[i]) - w / 2, plane.y(m.y.values[i]) - h / 2, w, h); });
+      const across = cells(m.x.values), up = cells(m.y.values), grid = across.size * up.size <= 4 * m.x.values.length;
+      const whole = (list, found) => { // include all cells of a grid
+        const [a, b] = extent([list]);
+        return grid ? [found.get(a)[0], found.get(b)[1]] : [a, b];
+      };
+      const g = plane.frame(whole(m.x.values, across), whole(m.y.values, up), [m.x.name, m.y.name]);
+      const [[x0, x1], [y0, y1]] = [extent([m.x.values]), extent([m.y.values])];
+      const side = Math.max(4, Math.min(12, 0.8 * Math.sqrt(Math.abs((plane.x(x1) - plane.x(x0)) * (plane.y(y1) - plane.y(y0))) / m.x.values.length))); // of a scattered value
+      v.values.forEach((value, i) => {
+        const x = m.x.values[i], y = m.y.values[i];
+        const [left, right] = grid ? across.get(x).map((e) => plane.x(e)) : [plane.x(x) - side / 2, plane.x(x) + side / 2];
+        const [bottom, top] = grid ? up.get(y).map((e) => plane.y(e)) : [plane.y(y) + side / 2, plane.y(y) - side / 2];
+        g.fillStyle = Number.isFinite(value) ? heat((value - low) / (high - low || 1)) : "#8888";
+        g.fillRect(left - 0.3, top - 0.3, right - left + 0.6, bottom - top + 0.6);
+      });
       note.textContent = `${v.name}: ${short(low)} (dark) to ${short(high)} (bright); gray: no value`;
     };
   }
