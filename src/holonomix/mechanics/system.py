@@ -32,9 +32,10 @@ class System(AbstractSystem):
     """`System(potential, constraint=None, mass=1.0, force=None, params=None, vector_potential=None)`.
 
     `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both may take
-    `(q, params)` when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`, and calls its second
-    argument `t` or `time`. `potential` may be a list, to be added up; `constraint` may be a list that mixes callables,
-    `Rheonomic` and structured constraints, or a dict of them, whose keys then name them in errors and results.
+    `(q, params)` when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`, and
+    calls its second argument `t` or `time`. `potential` may be a list, to be added up; `constraint` may be a list that
+    mixes callables, `Rheonomic` and structured constraints, or a dict of them, whose keys then name them in errors and
+    results.
     `mass` is a scalar, an array shaped like q, one number per particle (an entry of the first axis of q), a matrix over
     the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force in addition to `-grad V`.
     If params are given, `mass(q, params)` and `force(q, v, t, params)` receive them if they require them.

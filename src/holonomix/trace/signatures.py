@@ -2,8 +2,9 @@
 
 `potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential may also take the
 time, `(q, t)` or `(q, t, params)`, and its second argument must be called `t` or `time`: any other name is more likely
-a parameter that was not given. Where the system has params, functions that cannot take them are called without. `force` takes `(q, v, t)` and `mass` takes `(q)`; where the
-system has params and the function requires one argument more, params come last. Arguments with defaults do not count.
+a parameter that was not given. Where the system has params, functions that cannot take them are called without.
+`force` takes `(q, v, t)` and `mass` takes `(q)`; where the system has params and the function requires one argument
+more, params come last. Arguments with defaults do not count.
 """
 
 from __future__ import annotations

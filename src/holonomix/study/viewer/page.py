@@ -25,7 +25,7 @@ from holonomix.study.export.export import template
 
 from .ensembles import as_page_map, from_ensemble, from_ensemble_store
 from .portraits import certificate_table, kept_table, portraits
-from .recording import Reader, Recording, from_problem, from_solution, from_store
+from .recording import BALANCE, Reader, Recording, from_problem, from_solution, from_store
 
 if TYPE_CHECKING:
     from holonomix.run.ensemble import Ensemble
@@ -231,7 +231,8 @@ def _error_table(recording: Recording) -> list[Any]:
         if title in recording.columns:
             t, low, high = _envelope(recording.t, recording.columns[title][1])
             found |= {name: (t, low[:, i], high[:, i]) for i, name in enumerate(recording.names[title])}
-    table = kept_table(found)
+    conserved = BALANCE if BALANCE in found else "H(t) - H(0)" if "energy error" in recording.columns else None
+    table = kept_table(found, conserved)
     return [] if table is None else [table]
 
 

@@ -113,17 +113,19 @@ def _spectrum(found: Coordinates, encode: Encode) -> dict[str, Any] | None:
     return {"w": encode(frequency[edges]), "a": [encode(high[:, k]) for k in range(high.shape[1])]}
 
 
-def kept_table(envelopes: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Table | None:
-    """A table of the largest recorded errors of a run, and the drift of its energy."""
+def kept_table(
+    envelopes: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]], conserved: str | None = None
+) -> Table | None:
+    """A table of the largest recorded errors of a run, and the drift of the curve that should stay zero."""
     rows = []
     for name, (t, low, high) in envelopes.items():
         worst = float(np.nanmax(np.maximum(np.abs(low), np.abs(high)), initial=0.0))
         rows.append((name, f"{worst:.3g}"))
-        if name == "H(t) - H(0)" and len(t) > 2:
+        if name == conserved and len(t) > 2:
             middle, span = (low + high) / 2, float(t[-1] - t[0])
             good = np.isfinite(middle)
             slope = np.polyfit(t[good], middle[good], 1)[0] if good.sum() > 2 else np.nan
-            rows.append(("linear drift of the energy over the run", f"{slope * span:.3g}"))
+            rows.append(("its linear drift over the run", f"{slope * span:.3g}"))
     return Table("This run", ("", "largest"), tuple(rows)) if rows else None
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holonomix.run.solution import Solution
 
 ERRORS = ("constraint_error", "hidden_constraint_error")
+BALANCE = "H(t) - H(0) - work"  # a curve that is zero for the exact motion
 MAX_COMPONENTS = 10  # curves per chart
 MAX_CHARTS = 8
 LAYOUTS = ("particles", "rotation", "angles")
@@ -97,7 +98,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     heading = solution.energy_title
     curves = {"H(t) - H(0)": solution.energy_error()}
     if not solution.system.keeps_energy and not solution.method.stochastic:
-        curves["H(t) - H(0) - work"] = solution.energy_balance_error()
+        curves[BALANCE] = solution.energy_balance_error()
     charts[heading], names[heading] = (False, _slice_of(np.stack(list(curves.values()), axis=1))), tuple(curves)
     if solution.system.has_constraints:
         errors = np.stack([solution.constraint_error(), solution.hidden_constraint_error()], axis=1)

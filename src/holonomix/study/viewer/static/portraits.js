@@ -144,7 +144,7 @@ class Portraits {
     this.redraw = () => {
       const s = p.sections[cut], xs = s.q[shown], ys = s.p[shown];
       plane.frame(extent([xs]), extent([ys]), [`q${p.names[shown]}`, `p${p.names[shown]}`]);
-      plane.dots(xs, ys, PALETTE[1], 1.4);
+      plane.dots(xs, ys, PALETTE[1], s.count < 300 ? 2.2 : 1.4);
       note.textContent = `${s.count} crossings, linear between rows`;
     };
   }
