@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from .notebook import Picture
+from .ticks import label_log_axis
 
 
 def work_precision(comparison: Any) -> Picture:
@@ -24,6 +25,7 @@ def work_precision(comparison: Any) -> Picture:
         axes.axhspan(comparison.uncertainty / 10, comparison.uncertainty, color="0.9", zorder=0)
         axes.set_ylim(bottom=comparison.uncertainty / 10)
         axes.grid(True, which="major", alpha=0.3)
+        label_log_axis(axes)
     note = (0.98, comparison.uncertainty / 3)
     by_step.text(
         *note,
