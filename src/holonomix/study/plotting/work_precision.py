@@ -37,5 +37,6 @@ def work_precision(comparison: Any) -> Picture:
         transform=by_step.get_yaxis_transform(),
     )
     figure.legend(*by_step.get_legend_handles_labels(), loc="outside right upper", fontsize="small", frameon=False)
-    figure.suptitle(f"{comparison.problem}, t = {comparison.t1:g}")
+    name = f"{comparison.problem}, " if comparison.problem else ""
+    figure.suptitle(f"{name}t = {comparison.t1:g}")
     return figure
