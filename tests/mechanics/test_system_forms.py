@@ -68,6 +68,21 @@ def test_functions_that_cannot_take_params_are_called_without_them():
     )
 
 
+def test_a_system_is_represented_by_its_parts():
+    def bowl(q):
+        return q @ q
+
+    assert repr(hx.System(bowl)) == "System(potential: bowl; mass: 1)"
+    system = hx.System(
+        bowl, {"a": lambda q: q, "b": hx.Distance([(0, 1)], 1.0)}, jnp.ones(2), lambda q, v, t: -v, {"k": 1.0}
+    )
+    assert repr(system) == (
+        "System(potential: bowl; constraint: a, b; mass: of shape (2,); force: <lambda>; params: k)"
+    )
+    assert "mass: of shape ()" in repr(jax.eval_shape(lambda: hx.System(bowl)))
+    assert repr(system.penalized(10.0)).startswith("StiffSystem(potential: TotalPotential")
+
+
 def message_of(call):
     with pytest.raises(hx.InputError) as found:
         call()
