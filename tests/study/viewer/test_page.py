@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
+import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -224,3 +227,22 @@ def test_a_certificate_becomes_a_table():
     page = page_of(recording(), certificate=given)
     table = content(page)["tables"][-1]
     assert table["rows"] == [["order", "1", "", "FAILED"]] and page.count("<script") == 9
+
+
+def test_a_notebook_shows_the_page_below_the_cell(monkeypatch):
+    shown, opened = [], []
+    display = types.SimpleNamespace(HTML=lambda text: text, display=shown.append)
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    sol = hx.simulate(hx.models.planar_pendulum(), hx.RATTLE(), steps=3)
+    page = sol.view()
+    assert not opened and len(shown) == 1
+    source = re.search('srcdoc="([^"]*)"', shown[0])
+    assert source is not None and html.unescape(source[1]) == page.read_text()
+    sol.view(page)
+    assert len(shown) == 1
+    monkeypatch.delitem(sys.modules, "IPython")
+    sol.view()
+    assert len(shown) == 1 and len(opened) == 1

@@ -8,6 +8,7 @@ import html
 import importlib.resources
 import json
 import os
+import sys
 import tempfile
 import time
 import webbrowser
@@ -84,7 +85,10 @@ def show_page(
     certificate: Any = None,
     live: bool = False,
 ) -> Path:
-    """Write the page, and open it in a browser unless a path was given or opening was turned off."""
+    """Write the page, and open it in a browser, or show it in a notebook, unless a path was given.
+
+    `open` decides instead where it is given.
+    """
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
     kernels = None
     if live:
@@ -93,8 +97,26 @@ def show_page(
         kernels = live_options(source)
     page = write_page(source, target, certificate=certificate, live=kernels)
     if path is None if open is None else open:
-        webbrowser.open(page.absolute().as_uri())
+        if in_notebook():
+            _show_in_notebook(page)
+        else:
+            webbrowser.open(page.absolute().as_uri())
     return page
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, whose browser may run on another machine."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def _show_in_notebook(page: Path) -> None:
+    from IPython.display import HTML, display
+
+    content = html.escape(page.read_text())
+    # in a div: IPython warns of HTML that is an iframe
+    display(HTML(f'<div><iframe style="width: 100%; height: 700px; border: 0" srcdoc="{content}"></iframe></div>'))
 
 
 def follow(
