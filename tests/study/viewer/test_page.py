@@ -20,7 +20,7 @@ from holonomix.run.io import EnsembleStore, verify
 from holonomix.run.io.stores import unfinished
 from holonomix.study.viewer import follow, page_of, write_page
 from holonomix.study.viewer.page import _near, _windows
-from holonomix.study.viewer.recording import Recording, _fits
+from holonomix.study.viewer.recording import Recording, _fits, from_solution
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&"
 
@@ -182,6 +182,15 @@ def test_a_spectrum_and_a_section_find_the_frequency():
     section = found["sections"][0]
     assert section["count"] == 127 and section["level"] == 0.0  # 400 * 2 / (2 pi) periods
     np.testing.assert_allclose(floats(section["p"][0]), 2.0, rtol=0, atol=0.03)
+
+
+def test_portraits_have_the_names_of_coordinates():
+    system = hx.System(lambda q: 0.5 * jnp.sum(jnp.array([1.0, 2.0]) * q**2))
+    problem = hx.Problem(system, [1.0, 0.5], [0.0, 0.0], dt=0.05, t1=5.0, coordinates=("x", "theta"))
+    sol = hx.simulate(problem, hx.StormerVerlet())
+    assert content(page_of(from_solution(sol)))["portraits"]["names"] == [["x", "p_x"], ["theta", "p_theta"]]
+    plain = hx.simulate(system, hx.StormerVerlet(), [1.0, 0.5], [0.0, 0.0], dt=0.05, steps=50)
+    assert content(page_of(from_solution(plain)))["portraits"]["names"] == [["q[0]", "p[0]"], ["q[1]", "p[1]"]]
 
 
 def test_an_ensemble_is_shown_as_ghosts_and_as_a_map(tmp_path):

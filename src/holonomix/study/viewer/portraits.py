@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from holonomix.core.columns import entry_name
+
 from .recording import Recording, Table
 
 MAX_COORDINATES = 4
@@ -24,7 +26,7 @@ Encode = Callable[[np.ndarray], str]
 class Coordinates:
     """Some entries of q and p over the rows of a run."""
 
-    names: list[str]
+    names: list[tuple[str, str]]  # of the entry of q, and of its momentum
     t: np.ndarray
     q: np.ndarray
     p: np.ndarray
@@ -70,8 +72,10 @@ def _coordinates(recording: Recording, tracked: list[int], total: int) -> Coordi
         for key, read in (("q", recording.q), ("p", recording.p)):
             rows = read(part)  # type: ignore[misc]
             parts[key].append(rows.reshape(len(rows), -1)[:, chosen])
-    places = [np.unravel_index(k, shape) if shape else () for k in chosen]
-    names = [f"[{', '.join(str(int(i)) for i in place)}]" if place else "" for place in places]
+    names = [
+        (entry_name("q", k, recording.coordinates, shape), entry_name("p", k, recording.coordinates, shape))
+        for k in chosen
+    ]
     return Coordinates(names, recording.t[:total], np.concatenate(parts["q"]), np.concatenate(parts["p"]))
 
 

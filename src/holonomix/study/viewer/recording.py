@@ -49,6 +49,7 @@ class Recording:
     p: Reader | None = None
     forces: Reader | None = None  # constraint forces on the points of the scene: rows (points, dimension)
     tables: tuple[Table, ...] = ()
+    coordinates: tuple[str, ...] = ()  # names of the entries of q, if they have any
     map: Mapping[str, Any] | None = None  # for an ensemble: values over two coordinates
 
 
@@ -128,6 +129,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
         names,
         p=lambda part: solution.p[part],
         forces=_system_forces(solution) if scene is not None and solution.system.has_constraints else None,
+        coordinates=solution.coordinate_names,
     )
 
 

@@ -112,7 +112,7 @@ class Portraits {
   }
 
   phase() {
-    const p = this.data.portraits, n = p.names.length, all = [...p.names.map((s) => `q${s}`), ...p.names.map((s) => `p${s}`)];
+    const p = this.data.portraits, n = p.names.length, all = [...p.names.map((s) => s[0]), ...p.names.map((s) => s[1])];
     const column = (k) => (k < n ? p.phase.q[k] : p.phase.p[k - n]);
     let a = 0, b = n;
     this.select("across", all, a, (k) => { a = k; });
@@ -137,13 +137,13 @@ class Portraits {
   section() {
     const p = this.data.portraits, n = p.names.length;
     let cut = Math.max(0, p.sections.findIndex((s) => s.count)), shown = n > 2 ? (cut + 2) % n : n - 1;
-    this.select("where", p.names.map((s, k) => `q${s} rises through ${short(p.sections[k].level)}`), cut, (k) => { cut = k; });
-    this.select("show", p.names.map((s) => `q${s}, p${s}`), shown, (k) => { shown = k; });
+    this.select("where", p.names.map((s, k) => `${s[0]} rises through ${short(p.sections[k].level)}`), cut, (k) => { cut = k; });
+    this.select("show", p.names.map((s) => s.join(", ")), shown, (k) => { shown = k; });
     const box = this.panel.appendChild(Object.assign(document.createElement("div"), { className: "chart" })), plane = new Plane(box);
     const note = box.appendChild(Object.assign(document.createElement("p"), { className: "note" }));
     this.redraw = () => {
       const s = p.sections[cut], xs = s.q[shown], ys = s.p[shown];
-      plane.frame(extent([xs]), extent([ys]), [`q${p.names[shown]}`, `p${p.names[shown]}`]);
+      plane.frame(extent([xs]), extent([ys]), p.names[shown]);
       plane.dots(xs, ys, PALETTE[1], s.count < 300 ? 2.2 : 1.4);
       note.textContent = `${s.count} crossings, linear between rows`;
     };
@@ -152,7 +152,7 @@ class Portraits {
   spectrum() {
     const p = this.data.portraits, s = p.spectrum, box = this.panel.appendChild(Object.assign(document.createElement("div"), { className: "chart" }));
     const names = box.appendChild(Object.assign(document.createElement("div"), { className: "names" }));
-    p.names.forEach((name, k) => { const span = names.appendChild(document.createElement("span")); span.textContent = `q${name}`; span.style.setProperty("--series", PALETTE[k % PALETTE.length]); });
+    p.names.forEach((name, k) => { const span = names.appendChild(document.createElement("span")); span.textContent = name[0]; span.style.setProperty("--series", PALETTE[k % PALETTE.length]); });
     const plane = new Plane(box), logs = s.a.map((a) => Array.from(a, (v) => (v > 0 ? Math.log10(v) : NaN)));
     this.redraw = () => {
       const top = Math.ceil(extent(logs)[1]), low = Math.max(Math.floor(extent(logs)[0]), top - 8);
