@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ..core.errors import InputError
@@ -165,7 +166,7 @@ class AbstractSystem(eqx.Module):
             facts["constraint"] = ", ".join(names) if short else f"{len(names)} term{'s' * (len(names) > 1)}"
         mass = self.mass
         if hasattr(mass, "dtype"):
-            known = isinstance(mass, np.ndarray | jax.Array) and not isinstance(mass, jax.core.Tracer)
+            known = isinstance(mass, np.ndarray | jax.Array) and not isinstance(mass, Tracer)
             one = known and not mass.ndim
             facts["mass"] = f"{float(mass):g}" if one else f"of shape {np.shape(mass)}"
         else:

@@ -112,7 +112,7 @@ def in_notebook() -> bool:
 
 
 def _show_in_notebook(page: Path) -> None:
-    from IPython.display import HTML, display
+    from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
     content = html.escape(page.read_text())
     # in a div: IPython warns of HTML that is an iframe
