@@ -47,6 +47,56 @@ def test_a_parameter_without_params_is_not_taken_for_the_time():
         assert hx.System(fn).time_dependent
 
 
+def test_functions_that_cannot_take_params_are_called_without_them():
+    rod, turn = (lambda q: jnp.array([q @ q - 4.0])), (lambda q, t: jnp.array([q[0] - t]))
+    system = hx.System(
+        [lambda q: q[0], lambda q, t: t * q[1], lambda q, k: k["a"] * q[2], lambda q, t, k: t * k["a"]],
+        {"rod": rod, "turn": hx.Rheonomic(turn)},
+        vector_potential=lambda q: 2.0 * q,
+        params={"a": 5.0},
+    )
+    q, t = jnp.array([1.0, 10.0, 100.0]), 3.0
+    assert system.potential(q, t) == 1.0 + 30.0 + 500.0 + 15.0
+    assert system.time_dependent and system.rheonomic
+    np.testing.assert_array_equal(system.constraint(q, t), [q @ q - 4.0, -2.0])
+    np.testing.assert_array_equal(system.vector_potential(q), 2.0 * q)
+    assert [row.label for row in system.constraint_rows(q)] == ["rod", "turn"]
+    assert hx.System(lambda q, k=2.0: k * q[0], params=3.0).potential(q) == 3.0  # it can take them
+    assert hx.System(hx.mechanics.TimeDependent(lambda q, s: s * q[0]), params=3.0).potential(q, t) == 3.0
+    assert "mass with parameters needs hx.System(..., params=" in message_of(
+        lambda: hx.simulate(hx.System(lambda q: q[0], mass=lambda q, m: m), hx.RATTLE(), [0.0], [0.0], dt=0.1, steps=1)
+    )
+
+
+def test_a_system_is_represented_by_its_parts():
+    def bowl(q):
+        return q @ q
+
+    assert repr(hx.System(bowl)) == "System(potential: bowl; mass: 1)"
+    system = hx.System(
+        bowl, {"a": lambda q: q, "b": hx.Distance([(0, 1)], 1.0)}, jnp.ones(2), lambda q, v, t: -v, {"k": 1.0}
+    )
+    assert repr(system) == (
+        "System(potential: bowl; constraint: a, b; mass: of shape (2,); force: <lambda>; params: k)"
+    )
+    assert "mass: of shape ()" in repr(jax.eval_shape(lambda: hx.System(bowl)))
+    assert repr(system.penalized(10.0)).startswith("StiffSystem(potential: TotalPotential")
+
+
+def message_of(call):
+    with pytest.raises(hx.InputError) as found:
+        call()
+    return str(found.value)
+
+
+def test_a_problem_takes_lists():
+    problem = hx.Problem(
+        hx.System(lambda q: q[1, 1], hx.Distance([(0, 1)], 1.0)), [[0, 0], [1, 0]], [[0, 1], [0, 0]], dt=0.1, t1=1.0
+    )
+    assert "q of shape (2, 2), 1 constraint" in repr(problem)
+    assert problem.q0.dtype == problem.p0.dtype == float
+
+
 def test_driven_oscillator_against_its_closed_form():
     # q'' = -q + cos(2 t): q = (q0 + 1/3) cos t + p0 sin t - cos(2 t)/3
     system = hx.System(lambda q, t: 0.5 * q @ q - jnp.cos(2 * t) * q[0])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 import holonomix as hx
 from holonomix.core.types import Report
 from holonomix.methods.base import AbstractMethod
 from holonomix.study.certificates import comparison
+from holonomix.study.certificates.comparison import Comparison, Curve, Level
 from holonomix.study.certificates.stability import linear_stability
 from holonomix.study.cli.app import app
 from holonomix.study.cli.exits import Exit
@@ -70,3 +73,22 @@ def test_steps_that_fail_are_not_stable():
     scan = linear_stability([hx.ImplicitMidpoint(), FailsFrom(1.0)], [0.1, 0.5, 2.0])
     assert list(scan.stable()) == [True, False]
     assert list(scan.limit()) == [np.inf, 2.0]
+
+
+def test_a_comparison_under_forces_shows_a_change_of_energy_and_names_the_method_that_cannot_treat_them():
+    system = hx.System(
+        lambda q, t: q[1] - jnp.cos(t) * q[0], lambda q: jnp.array([q @ q - 1.0]), force=lambda q, v, t: -0.1 * v
+    )
+    problem = hx.Problem(system, jnp.array([1.0, 0.0]), jnp.zeros(2), dt=0.1, t1=1.0)
+    with pytest.raises(hx.MethodError, match=r"LobattoIIIAB\(3\) needs forces that derive from a potential"):
+        hx.compare(problem, [hx.LobattoIIIAB(3)])
+    found = Comparison("", 0.1, 1.0, "closed form", 0.5, 1e-3, _curves(0.3, 2.0), keeps_energy=False)
+    text = str(found)
+    assert text.startswith("t = 1, dt = 0.1") and "H change" in text and "H error" not in text and "H drift" not in text
+    assert "take a smaller t1" in text
+    assert "take a smaller t1" not in str(dataclasses.replace(found, uncertainty=1e-9, keeps_energy=True))
+
+
+def _curves(*errors):
+    level = lambda error: Level(0.1, 10, 1e-3, error, 1.0, 1e-16, "")
+    return tuple(Curve(f"method {k}", "as it is", (level(error),)) for k, error in enumerate(errors))

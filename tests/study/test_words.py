@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,13 +31,22 @@ def test_the_axes_of_a_sweep_multiply_to_its_runs():
 def test_the_error_of_hbvm_names_hbvm():
     moving = hx.System(lambda q: q[1], hx.Rheonomic(lambda q, t: q[:1] - t))
     for method, name in (
-        (hx.HBVM(2, 2), r"HBVM\(2, 2\), the same as Gauss\(2\), needs"),
+        (hx.HBVM(2, 2), r"HBVM\(2, 2\) = Gauss\(2\) needs"),
         (hx.HBVM(4, 2), r"^HBVM\(4, 2\) n"),
     ):
         with pytest.raises(hx.MethodError, match=name):
             hx.simulate(moving, method, [0.0, 0.0], [1.0, 0.0], dt=0.1, steps=1)
+    springs = hx.System(lambda q: 1e6 * jnp.sum(q**2))
+    with pytest.raises(hx.MethodError, match=r"Give the stiff springs apart.*hx.StiffSystem\(slow, stiff"):
+        hx.simulate(springs, hx.ProjectedImpulse(), [0.0, 0.0], [1.0, 0.0], dt=0.1, steps=1)
     with pytest.raises(hx.InconsistentStateError, match=r"G v \+ dg/dt.* is -1 instead of 0"):
         hx.simulate(moving, hx.RATTLE(), [0.0, 0.0], [0.0, 0.0], dt=0.1, steps=1)
+
+
+@pytest.mark.slow
+def test_a_step_of_hbvm_that_fails_names_hbvm():
+    with pytest.raises(hx.ConvergenceError, match=r"^HBVM\(2, 2\) = Gauss\(2\): the nonlinear"):
+        hx.simulate(hx.models.double_pendulum(), hx.HBVM(2, 2), dt=3.0, steps=1)
 
 
 def curve(name, seconds, drift):

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ..core.errors import InputError
@@ -31,6 +32,13 @@ from .names import Row, list_rows
 from .potentials import depends_on_time, evaluate_potential
 
 S = TypeVar("S", bound="AbstractSystem")
+MAX_NAMES = 8  # of constraints or parameters in the representation of a system
+
+
+def _function_name(fn: Any) -> str:
+    while not hasattr(fn, "__name__") and hasattr(fn, "fn"):
+        fn = fn.fn
+    return getattr(fn, "__name__", type(fn).__name__)
 
 
 class AbstractSystem(eqx.Module):
@@ -148,6 +156,30 @@ class AbstractSystem(eqx.Module):
             Capability.MOVING: self.rheonomic,
         }
         return frozenset(c for c, needed in found.items() if needed)
+
+    def __repr__(self) -> str:
+        """One line: the names of the functions, and those of the parameters."""
+        facts: dict[str, Any] = {"potential": _function_name(self.potential_fn)}
+        if self.constraint_terms:
+            names = [getattr(term, "name", None) or _function_name(term) for term in self.constraint_terms]
+            short = len(names) <= MAX_NAMES and all(isinstance(name, str) for name in names)
+            facts["constraint"] = ", ".join(names) if short else f"{len(names)} term{'s' * (len(names) > 1)}"
+        mass = self.mass
+        if hasattr(mass, "dtype"):
+            known = isinstance(mass, np.ndarray | jax.Array) and not isinstance(mass, Tracer)
+            one = known and not mass.ndim
+            facts["mass"] = f"{float(mass):g}" if one else f"of shape {np.shape(mass)}"
+        else:
+            facts["mass"] = _function_name(mass)
+        if self.force_fn is not None:
+            facts["force"] = _function_name(self.force_fn)
+        if self.vector_fn is not None:
+            facts["vector potential"] = _function_name(self.vector_fn)
+        if isinstance(self.params, dict) and self.params:
+            facts["params"] = ", ".join(map(str, self.params)) if len(self.params) <= MAX_NAMES else len(self.params)
+        elif self.params is not None:
+            facts["params"] = "yes"
+        return f"{type(self).__name__}({'; '.join(f'{key}: {value}' for key, value in facts.items())})"
 
     def mass_form(self, q: Numbers) -> AbstractMass:
         """The mass as the class of its structure; a mass that depends on the position is evaluated at q."""

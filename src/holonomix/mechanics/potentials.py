@@ -20,7 +20,7 @@ from ..core.errors import InputError, ShapeError
 from ..core.types import ArrayLike, Function, Index, Numbers, Real, known_array
 from ..trace.functions import as_callable
 from ..trace.indexing import Indices, take
-from ..trace.signatures import TimeDependent, takes_time
+from ..trace.signatures import TimeDependent, is_time, required_names, takes_time, without_params
 
 # Up to this many pairs are evaluated at once; above, a loop runs over the distance of two groups in the list.
 UNROLLED_PAIRS = 2000
@@ -162,9 +162,18 @@ def as_potential(potential: Function, arguments: int = 1) -> Any:
     if isinstance(potential, (list, tuple, SumPotential)):
         terms = potential.terms if isinstance(potential, SumPotential) else potential
         return SumPotential(tuple(as_potential(term, arguments) for term in terms))
-    if callable(potential) and not isinstance(potential, TimeDependent):
-        return TimeDependent(potential) if takes_time(potential, arguments) else potential
-    return potential
+    if not callable(potential):
+        return potential
+    given = potential.fn if isinstance(potential, TimeDependent) else potential
+    if arguments == 2:  # there are params, which the potential may leave out
+        names = required_names(given)
+        timed = isinstance(potential, TimeDependent) or (names is not None and len(names) == 2 and is_time(names[1]))
+        plain = without_params(given, 2 if timed else 1)
+        if plain is not given:
+            return TimeDependent(plain) if timed else plain
+    if isinstance(potential, TimeDependent):
+        return potential
+    return TimeDependent(potential) if takes_time(potential, arguments) else potential
 
 
 def depends_on_time(potential: Function) -> bool:

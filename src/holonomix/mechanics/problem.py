@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..core import pictures
+from ..core.checks import real_array
 from ..core.errors import InputError
 from ..core.scene import Scene
 from ..core.types import Function
@@ -46,6 +47,9 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):
             raise InputError(f"system must be a System or a StiffSystem, not {type(self.system).__name__}")
+        for name in ("q0", "p0"):
+            if isinstance(getattr(self, name), (list, tuple)):
+                object.__setattr__(self, name, real_array(name, getattr(self, name)))
         object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
 
     @staticmethod

@@ -20,20 +20,22 @@ from ..core.errors import InputError
 from ..core.types import ArrayLike, Constraints, Function, Numbers, known_array
 from ..trace.frozen import freeze
 from ..trace.functions import as_callable
-from ..trace.signatures import Parametrized, with_params
+from ..trace.signatures import Parametrized, with_params, without_params
 from .abstract import AbstractSystem
+from .constraints import Rheonomic
 from .mass import AbstractMass, MassLike, ParameterMass, as_mass
-from .names import as_terms
+from .names import Named, as_terms
 from .potentials import as_potential
 
 
 class System(AbstractSystem):
     """`System(potential, constraint=None, mass=1.0, force=None, params=None, vector_potential=None)`.
 
-    `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both take `(q, params)`
-    when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`, and calls its second
-    argument `t` or `time`. `potential` may be a list, to be added up; `constraint` may be a list that mixes callables,
-    `Rheonomic` and structured constraints, or a dict of them, whose keys then name them in errors and results.
+    `potential(q)` returns a number, `constraint(q)` a 1-D array that vanishes on the manifold; both may take
+    `(q, params)` when `params` is given. A potential that depends on time takes `(q, t)`, or `(q, t, params)`, and
+    calls its second argument `t` or `time`. `potential` may be a list, to be added up; `constraint` may be a list that
+    mixes callables, `Rheonomic` and structured constraints, or a dict of them, whose keys then name them in errors and
+    results.
     `mass` is a scalar, an array shaped like q, one number per particle (an entry of the first axis of q), a matrix over
     the flattened q, or a function of q that returns one. `force(q, v, t)` is an applied force in addition to `-grad V`.
     If params are given, `mass(q, params)` and `force(q, v, t, params)` receive them if they require them.
@@ -79,6 +81,8 @@ class System(AbstractSystem):
             if not callable(term):
                 kind = type(term).__name__
                 raise InputError(f"constraint {k} must be a function or a structured constraint, not {kind}")
+        if params is not None:
+            terms = tuple(_without_params(term) for term in terms)
         self.potential_fn = as_callable(potential)
         self.constraint_terms = tuple(as_callable(term) for term in terms)
         if callable(mass) and not isinstance(mass, AbstractMass):
@@ -86,6 +90,8 @@ class System(AbstractSystem):
         else:
             self.mass = _as_mass(mass)
         self.force_fn = None if force is None else as_callable(with_params(force, 3, params))
+        if vector_potential is not None and params is not None:
+            vector_potential = without_params(vector_potential, 1)
         self.vector_fn = None if vector_potential is None else as_callable(vector_potential)
         self.params = None if params is None else _as_values(params)
         self.shape = None
@@ -146,6 +152,14 @@ class System(AbstractSystem):
         from .stiff import penalized
 
         return penalized(self, omega)
+
+
+def _without_params(term: Any) -> Any:
+    """A constraint term of a system with params that is called without them if it cannot take them."""
+    if not isinstance(term, (Named, Rheonomic)):
+        return without_params(term, 1)
+    fn = without_params(term.fn, 2 if isinstance(term, Rheonomic) else 1)
+    return term if fn is term.fn else eqx.tree_at(lambda x: x.fn, term, fn)
 
 
 def _as_mass(mass: MassLike) -> Any:

@@ -168,7 +168,8 @@ class AbstractMethod(eqx.Module):
         kind = system.kind
         if kind not in self.traits and not (kind == "stiff" and "free" in self.traits):
             able = " and ".join(_DESCRIPTION[k] for k in self.traits)
-            raise MethodError(f"{self.title} treats {able}; this one is {_ONE[kind]}. {_HINT[kind]}")
+            hint = _SPLIT if kind == "free" and "stiff" in self.traits else _HINT[kind]
+            raise MethodError(f"{self.title} treats {able}; this one is {_ONE[kind]}. {hint}")
         treats = self.traits_on(system).treats
         needs = system.needs | ({Capability.REDUNDANT} if kind == "constrained" and accepts_redundant(self) else set())
         for capability in Capability:
@@ -224,6 +225,10 @@ _HINT = {
     "constrained": "Use RATTLE, a composition of it, or LineIntegral; or penalize the constraint (system.penalized).",
     "stiff": "Use ZhangSkeel, an impulse method, or the constrained limit (stiff.constrained()).",
 }
+_SPLIT = (
+    "Give the stiff springs apart from the slow potential, hx.StiffSystem(slow, stiff, manifold, epsilon=...), or rods "
+    "in their place, hx.System(slow, rods).penalized(omega). ZhangSkeel, Newmark and StormerVerlet treat it as it is."
+)
 
 
 _OTHERS = {

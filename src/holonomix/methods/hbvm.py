@@ -115,7 +115,7 @@ class HBVM(AbstractMethod):
     @property
     def title(self) -> str:
         own = f"HBVM({self.k}, {self.s})"
-        return f"{own}, the same as {self.name}," if self.k == self.s else own
+        return f"{own} = {self.name}" if self.k == self.s else own
 
     @property
     def degree(self) -> int:

@@ -32,7 +32,7 @@ def failure(run: Run, solution: Solution) -> SimulationError:
     numbers = f"residual {float(carry.residual):.3g}, {int(carry.most_iterations)} iterations at most"
     rows = "row before it is" if run.record.rows == 1 else f"{run.record.rows} rows before it are"
     message = (
-        f"{loop.method.name}: {status.message} in step {n + 1} after t = {t:g} "
+        f"{loop.method.title}: {status.message} in step {n + 1} after t = {t:g} "
         f"({numbers}, dt = {float(loop.consts.dt):g}). "
         f"{advice(status, loop.method, loop.system, carry.state.q, carry.state.t, carry.state.p, loop.consts.dt)} "
         f"The {rows} in `error.solution`" + ("." if run.record.sink is None else " and in the store.")

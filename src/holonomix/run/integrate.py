@@ -103,8 +103,8 @@ def _warn_of_failure(loop: Loop, final: LoopCarry, program: tuple[Any, ...]) -> 
         return
     _reported.put(key, True)
     warnings.warn(
-        f"integrate with {loop.method.name}: {status.message} in step {int(final.state.n) + 1} ({status.name}), so the "
-        f"results from there on and their derivatives are NaN. {status.advice[:1].upper()}{status.advice[1:]}. "
+        f"integrate with {loop.method.title}: {status.message} in step {int(final.state.n) + 1} ({status.name}), so "
+        f"the results from there on and their derivatives are NaN. {status.advice[:1].upper()}{status.advice[1:]}. "
         "info=True returns the status; hx.simulate raises an error and keeps the rows before it",
         FailedTrajectoriesWarning,
         stacklevel=3,

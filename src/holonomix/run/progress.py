@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 
 from ..core.errors import InputError
@@ -36,7 +37,8 @@ class Progress:
             rich_progress.TimeRemainingColumn(),
             rich_progress.TextColumn("{task.fields[errors]}"),
         )
-        self.console, self.moving = console, console.is_terminal or console.is_jupyter
+        widgets = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+        self.console, self.moving = console, console.is_terminal or widgets
         self.bar = rich_progress.Progress(*columns, console=console, transient=False)
         if self.moving:
             self.bar.start()

@@ -230,7 +230,8 @@ class Solution(AbstractRows):
         certificate: object = None,
         live: bool = False,
     ) -> Any:
-        """Write the run as an HTML page and return its path; without `path`, the page is also opened.
+        """Write the run as an HTML page and return its path; without `path`, the page is also opened,
+        in a notebook below the cell.
 
         A `certificate` of the method becomes a tab of the page. With `live=True` the page also contains the compiled
         step, and a button that runs it (`hx.live`).

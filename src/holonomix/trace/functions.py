@@ -14,6 +14,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax import errors as jax_errors
 from jaxtyping import PyTree
 
@@ -51,7 +52,7 @@ def as_callable(fn: Any) -> Any:
 
 
 @contextlib.contextmanager
-def user_function_errors(what: str, q: Numbers, form: str) -> Iterator[None]:
+def user_function_errors(what: str, q: Numbers | np.ndarray, form: str) -> Iterator[None]:
     """Turn an exception of a user's function into an `InputError` that names the function, the line and a remedy.
 
     `form` is how the function is called, such as "(q)".
@@ -67,9 +68,9 @@ def user_function_errors(what: str, q: Numbers, form: str) -> Iterator[None]:
         else:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             advice = f"it is called as {form} with q of shape {jax.numpy.shape(q)}"
+            if "required positional argument" in reason and "params" not in form:
+                advice += f"; a {what} with parameters needs hx.System(..., params=...)"
             if what == "constraint" and "positional argument" in reason:
-                if form == "(q)":
-                    advice += "; a constraint with parameters, g(q, params), needs hx.System(..., params=...)"
                 advice += (
                     "; a constraint that moves, g(q, t), is given as hx.Rheonomic(g); constraints on velocities "
                     "(rolling, skates) are not treated, see docs/scope.md"

@@ -1,9 +1,10 @@
 """The arguments with which a user's function is called, determined from those that it requires.
 
-`potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential that requires one
-argument more takes the time, `(q, t)` or `(q, t, params)`, and its second argument must be called `t` or `time`: any
-other name is more likely a parameter that was not given. `force` takes `(q, v, t)` and `mass` takes `(q)`; where the
-system has params and the function requires one argument more, params come last. Arguments with defaults do not count.
+`potential` and `constraint` take `(q)`, or `(q, params)` where the system has params. A potential may also take the
+time, `(q, t)` or `(q, t, params)`, and its second argument must be called `t` or `time`: any other name is more likely
+a parameter that was not given. Where the system has params, functions that cannot take them are called without.
+`force` takes `(q, v, t)` and `mass` takes `(q)`; where the system has params and the function requires one argument
+more, params come last. Arguments with defaults do not count.
 """
 
 from __future__ import annotations
@@ -45,6 +46,16 @@ class Parametrized(eqx.Module):
         return self.fn(*args)
 
 
+class WithoutParams(eqx.Module):
+    """A function of a system with params that takes only its first `count` arguments."""
+
+    fn: Callable[..., Any] = eqx.field(converter=as_callable)
+    count: int = eqx.field(static=True)
+
+    def __call__(self, *args: PyTree) -> Any:
+        return self.fn(*args[: self.count])
+
+
 def required_arguments(fn: Callable[..., Any]) -> int | None:
     """How many positional arguments `fn` requires; None where it takes any number, or has no signature.
 
@@ -76,6 +87,24 @@ def _required(fn: Callable[..., Any]) -> list[str] | None:
     return [p.name for p in parameters if p.kind in positional and p.default is p.empty]
 
 
+def without_params(fn: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """`fn`, marked as `WithoutParams` if it takes exactly `count` arguments and so cannot take params."""
+    names = required_names(fn)
+    if names is None or len(names) != count:
+        return fn
+    try:
+        inspect.signature(fn.fn if isinstance(fn, (Fixed, Closure)) else fn).bind(*range(count + 1))
+    except TypeError:
+        return WithoutParams(fn, count)
+    except ValueError:  # no signature
+        pass
+    return fn
+
+
+def is_time(name: str) -> bool:
+    return name.strip("_") in TIME_NAMES
+
+
 def takes_time(potential: Callable[..., Any], arguments: int) -> bool:
     """Whether a potential requires the time besides its `arguments` (1, or 2 with params).
 
@@ -84,7 +113,7 @@ def takes_time(potential: Callable[..., Any], arguments: int) -> bool:
     names = required_names(potential)
     if names is None or len(names) != arguments + 1:
         return False
-    if names[1].strip("_") in TIME_NAMES:
+    if is_time(names[1]):
         return True
     given = (
         f"the potential takes ({', '.join(names)}), and the system has {'params' if arguments == 2 else 'no params'}"

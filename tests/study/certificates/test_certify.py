@@ -418,3 +418,12 @@ def test_a_prescribed_motion_has_no_symplectic_form():
     found = hx.certify(problem, hx.RATTLE(), measure=("symplectic", "symmetric", "constraint"))
     assert found.passed and found["constraint"].kept and not found["symplectic"].applicable
     assert found["symplectic"].note == "the constraints leave no degree of freedom"
+
+
+def test_a_run_shorter_than_the_swings_has_no_verdict_on_the_drift():
+    rods = hx.System(lambda q: 9.81 * jnp.sum(q[:, 1]), hx.Distance([(-1, 0), (0, 1)], [0.9, 0.6]))
+    problem = hx.Problem(rods, jnp.array([[0.9, 0.0], [1.5, 0.0]]), jnp.zeros((2, 2)), dt=1e-4, t1=0.2)
+    short = hx.certify(problem, hx.RATTLE(), measure=["energy"])
+    assert short.passed and short["energy drift"].kept is None and "too short a run" in short["energy drift"].note
+    longer = hx.certify(problem, hx.RATTLE(), measure=["energy"], steps=50_000)
+    assert longer["energy drift"].kept is True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 import holonomix as hx
@@ -12,6 +14,7 @@ from holonomix.core.errors import InputError
 from holonomix.run.events import EventRecord
 from holonomix.study.plotting import invariants, multipliers, poincare, spectrum
 from holonomix.study.plotting.outlines import outlines
+from holonomix.study.plotting.ticks import label_log_axis
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,39 @@ def test_phase_section_and_spectrum(solution, tmp_path):
     assert len(labels) == 3 and len(set(labels)) == 3
     with pytest.raises(InputError, match="4 entries"):
         solution.phase(9)
+
+
+def test_sections_by_the_names_of_coordinates():
+    system = hx.System(lambda q: 0.5 * jnp.sum(jnp.array([1.0, 2.0]) * q**2))
+    problem = hx.Problem(system, np.array([1.0, 0.5]), np.zeros(2), dt=0.05, t1=50.0, coordinates=("x", "theta"))
+    sol = hx.simulate(problem, hx.StormerVerlet())
+    by_name, by_number = (hx.plotting.poincare(sol, *which).axes[0] for which in (("x", 0.0, "theta"), (0, 0.0, 1)))
+    np.testing.assert_array_equal(by_name.lines[0].get_xydata(), by_number.lines[0].get_xydata())
+    assert "where x rises through 0" in by_name.get_title() and by_name.get_xlabel() == "theta"
+    assert hx.plotting.poincare(sol, "x").axes[0].get_xlabel() == "theta"
+    with pytest.raises(hx.InputError, match="no angle 'y'; there are x, theta"):
+        hx.plotting.poincare(sol, "y", 0.0, "theta")
+    with pytest.raises(hx.InputError, match="both angles or both entries of q"):
+        hx.plotting.poincare(sol, "angle 1")
+
+
+def test_figures_contain_what_they_draw(tmp_path):
+    problem = hx.models.bead_on_surface("torus")
+    sol = hx.simulate(problem, hx.RATTLE(), steps=5)
+    space = sol.plot().axes[0]
+    grid = np.concatenate([np.reshape(line, (-1, 3)) for line in sol.scene.guides[0].lines])
+    for k, name in enumerate("xyz"):
+        low, high = getattr(space, f"get_{name}lim")()
+        assert low < np.nanmin(grid[:, k]) and np.nanmax(grid[:, k]) < high
+    flat = hx.Problem(hx.System(lambda q: q[0, 1], hx.Distance([(-1, 0)], 1.0)), [[1, 0]], [[0, 0]], dt=0.1, t1=1.0)
+    low, high = hx.plotting.plot_problem(flat).axes[0].get_ylim()
+    assert high - low > 0.4
+    axes = Figure().add_subplot()
+    axes.loglog([2e-3, 2e-2], [1e-5, 1e-3])
+    label_log_axis(axes)
+    assert [text.get_text() for text in axes.get_xticklabels() if 1.9e-3 < text.get_position()[0] < 2.1e-2] == [
+        "2e-3", "5e-3", "1e-2", "2e-2",
+    ]  # fmt: skip
 
 
 def test_a_section_of_events_shows_every_passage():

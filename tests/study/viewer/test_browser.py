@@ -7,9 +7,11 @@ import time
 import numpy as np
 import pytest
 
+import holonomix as hx
 from holonomix.mechanics.scenes import particle_scene
 from holonomix.run.io import Store
-from holonomix.study.viewer import write_page
+from holonomix.study.viewer import page_of, write_page
+from holonomix.study.viewer.recording import Recording
 from tests.browser import Browser, needs_chromium
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>&"
@@ -94,6 +96,47 @@ def test_every_tab_fits_and_draws(browser, store, width):
                 "new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
             )
             assert browser.ask(f"(() => {{ const c = document.querySelector('.plane'); return {colors}; }})()") > 20
+    assert not browser.messages
+
+
+def test_a_logarithmic_chart_shows_the_smallest_numbers(browser, tmp_path):
+    """uPlot's own powers of ten have no end below 1e-23: the chart stayed empty."""
+    t, tiny = np.linspace(0.0, 1.0, 50), 10.0 ** np.linspace(-24.5, -14.5, 50)
+    columns = {"constraints": (True, lambda part: tiny[part][:, None])}
+    run = Recording("tiny", {}, None, t, lambda part: t[part][:, None], columns, {"constraints": ("|g|",)})
+    (tmp_path / "tiny.html").write_text(page_of(run))
+    browser.open(tmp_path / "tiny.html")
+    assert browser.ask("powersOfTen(1e-25, 1e-14).map((x) => Math.round(Math.log10(x)))") == [
+        -24,
+        -22,
+        -20,
+        -18,
+        -16,
+        -14,
+    ]
+    assert browser.ask("powersOfTen(1e-3, 1e2)") == pytest.approx([1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0])
+    drawn = "(c) => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    assert browser.ask(f"({drawn})(document.querySelector('.chart canvas'))") > 20
+    assert not browser.messages
+
+
+@pytest.mark.parametrize("kind", ["grid", "scattered"])
+def test_a_map_covers_its_plane(browser, tmp_path, kind):
+    problem, rng = hx.models.planar_pendulum(), np.random.default_rng(0)
+    x, y = (z.ravel() for z in np.meshgrid(np.geomspace(1.0, 100.0, 20), np.linspace(0.2, 1.0, 20)))
+    if kind == "scattered":
+        x, y = rng.uniform(1.0, 100.0, 400), rng.uniform(0.2, 1.0, 400)
+    q = np.stack([np.sin(y), -np.cos(y)], axis=1).reshape(400, *np.shape(problem.q0))
+    ens = hx.simulate_ensemble(problem, hx.RATTLE(), q, 0 * q, dt=0.1, steps=2, coordinates={"x": x, "y": y})
+    ens.view(tmp_path / "map.html")
+    browser.size(1200, 800)
+    browser.open(tmp_path / "map.html")
+    colored = (
+        "(() => { const c = document.querySelector('.plane'), x = c.getContext('2d').getImageData(80, 20, "
+        "c.width - 120, c.height - 80).data; let n = 0; for (let k = 0; k < x.length; k += 4) n += x[k + 3] === 255 "
+        "&& Math.max(x[k], x[k + 1], x[k + 2]) - Math.min(x[k], x[k + 1], x[k + 2]) > 40; return 4 * n / x.length; })()"
+    )
+    assert browser.ask(colored) > (0.95 if kind == "grid" else 0.3)
     assert not browser.messages
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
+import sys
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +20,7 @@ from holonomix.run.io import EnsembleStore, verify
 from holonomix.run.io.stores import unfinished
 from holonomix.study.viewer import follow, page_of, write_page
 from holonomix.study.viewer.page import _near, _windows
-from holonomix.study.viewer.recording import Recording, _fits
+from holonomix.study.viewer.recording import Recording, _fits, from_solution
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&"
 
@@ -181,6 +184,15 @@ def test_a_spectrum_and_a_section_find_the_frequency():
     np.testing.assert_allclose(floats(section["p"][0]), 2.0, rtol=0, atol=0.03)
 
 
+def test_portraits_have_the_names_of_coordinates():
+    system = hx.System(lambda q: 0.5 * jnp.sum(jnp.array([1.0, 2.0]) * q**2))
+    problem = hx.Problem(system, [1.0, 0.5], [0.0, 0.0], dt=0.05, t1=5.0, coordinates=("x", "theta"))
+    sol = hx.simulate(problem, hx.StormerVerlet())
+    assert content(page_of(from_solution(sol)))["portraits"]["names"] == [["x", "p_x"], ["theta", "p_theta"]]
+    plain = hx.simulate(system, hx.StormerVerlet(), [1.0, 0.5], [0.0, 0.0], dt=0.05, steps=50)
+    assert content(page_of(from_solution(plain)))["portraits"]["names"] == [["q[0]", "p[0]"], ["q[1]", "p[1]"]]
+
+
 def test_an_ensemble_is_shown_as_ghosts_and_as_a_map(tmp_path):
     problem, angles = hx.models.planar_pendulum(), np.linspace(0.2, 1.0, 60)
     q = np.stack([np.sin(angles), -np.cos(angles)], axis=1).reshape(60, *problem.q0.shape)
@@ -224,3 +236,22 @@ def test_a_certificate_becomes_a_table():
     page = page_of(recording(), certificate=given)
     table = content(page)["tables"][-1]
     assert table["rows"] == [["order", "1", "", "FAILED"]] and page.count("<script") == 9
+
+
+def test_a_notebook_shows_the_page_below_the_cell(monkeypatch):
+    shown, opened = [], []
+    display = types.SimpleNamespace(HTML=lambda text: text, display=shown.append)
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    sol = hx.simulate(hx.models.planar_pendulum(), hx.RATTLE(), steps=3)
+    page = sol.view()
+    assert not opened and len(shown) == 1
+    source = re.search('srcdoc="([^"]*)"', shown[0])
+    assert source is not None and html.unescape(source[1]) == page.read_text()
+    sol.view(page)
+    assert len(shown) == 1
+    monkeypatch.delitem(sys.modules, "IPython")
+    sol.view()
+    assert len(shown) == 1 and len(opened) == 1

@@ -92,6 +92,21 @@ def test_a_slide_of_a_mechanism_has_a_rail_and_a_wheel_is_round():
     assert scene.frames[0].shapes[0].size[0] == pytest.approx(1.0)  # m r^2 / 2
 
 
+def test_a_crank_of_large_inertia_is_a_bar_and_a_slider_is_a_block():
+    m = hx.Mechanism(dimensions=2)
+    crank = m.body("crank", mass=1.2, inertia=0.01, position=(0.1, 0.0))
+    rod = m.body("rod", mass=1.0, inertia=0.01, position=(0.5, 0.0))
+    slider = m.body("slider", mass=0.9, inertia=0.9 * 0.2**2 * 1.25 / 12, position=(0.8, 0.0))
+    m.revolute("axle", m.ground, crank, at=(0.0, 0.0))
+    m.revolute("pin", crank, rod, at=(0.2, 0.0))
+    m.revolute("wrist", rod, slider, at=(0.8, 0.0))
+    m.prismatic("rail", m.ground, slider, at=(0.8, 0.0), axis=(0.0, 1.0))
+    frames = m.problem(dt=0.01).scene.frames
+    assert [[shape.kind for shape in frame.shapes] for frame in frames] == [["line"], ["line"], ["box"]]
+    assert frames[2].shapes[0].size == pytest.approx((0.2, 0.1))
+    np.testing.assert_allclose(np.reshape(frames[2].shapes[0].rotation, (2, 2))[:, 0], [0.0, 1.0], atol=1e-12)
+
+
 def test_a_ring_has_the_moments_of_a_torus():
     ring, rng = hx.mechanisms.Ring(1.0, 0.4), np.random.default_rng(0)
     x = rng.uniform(-1.2, 1.2, (400_000, 3))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...core.checks import number
 from ...core.errors import InputError
+from ...core.types import Numbers, Real
 from ...trace.signatures import required_arguments
 from .forces import bound, returned
 from .forms import JointCoordinate
@@ -31,7 +32,7 @@ class Motor:
         self.name, self.joint, self.law, self.which = name, joint, law, which
         self.entry: tuple[Any, ...] | None = None  # its entry in the forces of the mechanism
 
-    def torque(self, command: Any, dt: float | None) -> Callable[[Any, Any, Any], Any]:
+    def torque(self, command: Any, dt: float | None) -> Callable[..., Any]:
         """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`.
 
         With a name, or a function of four arguments, the params of the system are its fourth argument.

@@ -347,13 +347,13 @@ class Description:
         self._springs.append((first - second, moving, stiffness, length, damping, bodies, points))
 
     def damper(self, a: Body, point_a: Given, b: Body, point_b: Given, *, damping: float) -> None:
-        """A damper between two points given in the bodies."""
+        """A damper between two points given in the bodies; that of a joint is `torsion_spring(joint, damping=)`."""
         self.spring(a, point_a, b, point_b, damping=damping)
 
     def torsion_spring(
         self, joint: Joint, *, stiffness: float = 0.0, rest: float = 0.0, damping: float = 0.0, which: int = 0
     ) -> None:
-        """A spring and damper on a joint's angle (or distance); angles count from -pi to pi about `rest`."""
+        """A spring and damper on a joint's angle, or the distance of a slide; angles lie within pi of `rest`."""
         self._position("a torsion spring", joint, which)
         given = {"stiffness": stiffness, "damping": damping}
         stiffness, damping = (number(f"a torsion spring: {key}", value, 0) for key, value in given.items())

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
+from ...core.types import Function, Numbers, Real
 from ...trace.signatures import required_arguments
 from ...trace.sparsity import dependence
 from .bodies import Body

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SLIDES = ("prismatic", "cylindrical", "screw", "point_on_line")
 MIN_DISK_RATIO = 1.3  # a disk is drawn if its radius is larger than this fraction of the distance of the joints
+MAX_DISK_OFFSET = 0.25  # ... and the nearest joint is closer to its center than this fraction of its radius
 
 
 def make_scene(mechanism: Mechanism) -> Scene:
@@ -90,7 +91,9 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
             arm = turn @ (np.asarray(point, float) - body.center)
             if other is body and not any(np.allclose(arm, x, rtol=1e-9, atol=1e-12) for x in ends):
                 ends.append(arm)
-    disk = _disk(body, max((float(np.linalg.norm(x)) for x in ends), default=0.0))
+    if _slides(mechanism, body) and not any(np.any(x) for x in ends):
+        return _block(mechanism, body)
+    disk = None if _slides(mechanism, body) else _disk(body, [float(np.linalg.norm(x)) for x in ends])
     if len(ends) == 1:
         ends.append(np.zeros(mechanism.dimensions))
     ends = ends + ends[:1] if len(ends) > 2 else ends
@@ -103,16 +106,40 @@ def _shapes(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
 DARK = "#334155"
 
 
-def _disk(body: Body, reach: float) -> ShapeMark | None:
-    """For a body without a shape, the disk of its mass and inertia, if wider than the distance of its joints."""
+def _moments(body: Body) -> np.ndarray:
+    """The principal moments of inertia; the only one of a planar body."""
+    euler = np.zeros(3)
+    if body.inertia is not None:
+        euler[: len(body.inertia.directors)] = body.inertia.directors
+    return euler[:1] if body.kind == "planar" else euler.sum() - euler
+
+
+def _slides(mechanism: Mechanism, body: Body) -> bool:
+    return any(j.kind in SLIDES and j.place is not None and body in (j.a, j.b) for j in mechanism.joints)
+
+
+def _block(mechanism: Mechanism, body: Body) -> tuple[ShapeMark, ...]:
+    """A block with the inertia of a slider, twice as long as wide."""
+    joint = next(j for j in mechanism.joints if j.kind in SLIDES and body in (j.a, j.b))
+    assert joint.place is not None
+    frame = body.axes.T @ (joint.place.frame_b if body is joint.b else joint.place.frame_a)
+    length = float(np.sqrt(12 / 1.25 * np.max(_moments(body)) / body.mass))
+    if mechanism.dimensions == 3:  # z of the block along the slide
+        return (ShapeMark("box", (length / 2, length / 2, length), rotation=_tuple(frame)),)
+    return (ShapeMark("box", (length, length / 2), rotation=_tuple(frame)),)
+
+
+def _disk(body: Body, reaches: list[float]) -> ShapeMark | None:
+    """For a body without a shape, the disk of its mass and inertia, if it turns about its center.
+
+    It must be wider than the distance of its joints.
+    """
     if body.kind not in ("planar", "rigid", "plate") or body.inertia is None:
         return None
-    euler = np.zeros(3)
-    euler[: len(body.inertia.directors)] = body.inertia.directors
-    moments = euler[:1] if body.kind == "planar" else euler.sum() - euler
+    moments = _moments(body)
     about = int(np.argmax(moments))
     radius = float(np.sqrt(2 * moments[about] / body.mass))
-    if not radius > MIN_DISK_RATIO * reach:
+    if not radius > MIN_DISK_RATIO * max(reaches, default=0.0) or min(reaches, default=0.0) > MAX_DISK_OFFSET * radius:
         return None
     if body.kind == "planar":
         return ShapeMark("cylinder", (radius, 0.02 * radius))

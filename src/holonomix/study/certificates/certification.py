@@ -256,6 +256,8 @@ def _drifts(
         grows = run.energy.grows and run.energy.change > EXACT_TOLERANCE
         promise = True if traits.symplectic and not method.adaptive else None
         note = f"change of the mean; it oscillates by {run.energy.spread:.2g}" + ("; GROWS" if grows else "")
+        if grows and run.too_short:
+            promise, note = None, f"change of the mean; too short a run to tell it from an oscillation, {over}"
         kept = None if promise is None else not grows and bool(np.isfinite(run.energy.change))
         findings.append(Finding("energy drift", run.energy.change, None, kept, run.energy.spread, note))
     if "invariants" in wanted and not method.stochastic:

@@ -26,6 +26,8 @@ from .runs import follow, follow_back, follow_until, one_step, step_functions, s
 ROUND_OFF = 64 * float(np.finfo(float).eps)
 # drifts are measured in runs of at least MIN_STEPS steps, on about ROWS of their rows
 MIN_STEPS, ROWS = 4000, 400
+MIN_TURNS = 4  # passages of the kinetic energy through its middle, in a run that tells a drift from an oscillation
+SMALL_DRIFT = 1e-2  # of the range of the kinetic energy; a larger change is a drift in any case
 
 
 def symplectic_defect(
@@ -183,6 +185,7 @@ class LongRun(NamedTuple):
     invariants: dict[str, float]
     iterations: float
     most_iterations: int
+    too_short: bool  # the kinetic energy has not risen and fallen twice, so that an oscillation may look like a drift
 
 
 def long_run(
@@ -213,18 +216,22 @@ def long_run(
     total, size = kinetic + potential, max(scale(kinetic), scale(potential))
     with np.errstate(invalid="ignore", over="ignore"):  # a run that diverged has no finite error
         error = (total - total[0]) / size
+        swing = np.sign(kinetic - (np.max(kinetic) + np.min(kinetic)) / 2)
+        turns, trended = int(np.sum(swing[1:] != swing[:-1])), trend(done.t, error)
+        too_short = turns < MIN_TURNS and bool(trended.change * size < SMALL_DRIFT * float(np.ptp(kinetic)))
     kept = along(problem.invariants, jnp.asarray(done.q), jnp.asarray(done.p))
     return LongRun(
         ended,
         done.steps,
         float(done.t[-1] - done.t[0]),
-        trend(done.t, error),
+        trended,
         float(np.max(np.abs(error))),
         held(g, size),
         held(hidden, speed),
         {name: drift(values) for name, values in kept.items()},
         done.iterations,
         done.most_iterations,
+        too_short,
     )
 
 

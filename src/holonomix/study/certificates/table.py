@@ -27,24 +27,40 @@ def table(comparison: Comparison) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    if comparison.keeps_energy:
+        energy = (
+            "H error, g error: largest error of energy and constraint. H drift: change of the mean energy in a run of "
+            f"t = {comparison.long:g}."
+        )
+    else:
+        energy = (
+            "H change: largest change of the energy, which is not an error where forces do work. g error: largest "
+            "error of the constraint."
+        )
     caption = (
         f"q error: error of the final position against {comparison.reference}, which is accurate to "
-        f"{comparison.uncertainty:.0e}. H error, g error: largest error of energy and constraint. H drift: change of "
-        f"the mean energy in a run of t = {comparison.long:g}. Time: number of steps times the cost of a step. Equal "
-        f"work: q error that the method reaches in {_seconds(comparison.work)}, interpolated on its work-precision "
-        f"curve; empty outside the measured range."
+        f"{comparison.uncertainty:.0e}. {energy} Time: number of steps times the cost of a step. Equal work: q error "
+        f"that the method reaches in {_seconds(comparison.work)}, interpolated on its work-precision curve; empty "
+        "outside the measured range."
     )
+    if comparison.unmeasurable:
+        caption += (
+            f"\nThe q errors do not tell the methods apart: at t = {comparison.t1:g} the reference itself is not more "
+            "accurate. Nearby motions may have separated; take a smaller t1."
+        )
     if any(curve.penalized for curve in comparison.curves):
         caption += (
             "\nomega: these methods ran with stiff springs in place of the constraints. Position and constraint errors "
             "are measured against the rigid motion; the energy includes that of the springs."
         )
-    title = f"{comparison.problem}, t = {comparison.t1:g}, dt = {comparison.dt:g}"
+    name = f"{comparison.problem}, " if comparison.problem else ""
+    title = f"{name}t = {comparison.t1:g}, dt = {comparison.dt:g}"
     out = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     springs = any(curve.penalized for curve in comparison.curves)
     for column in ("method", *(("system",) if springs else ())):
         out.add_column(column, no_wrap=column == "method")
-    for column in ("time", "q error", "H error", "H drift", "g error", "equal work"):
+    kept = ("H error", "H drift") if comparison.keeps_energy else ("H change",)
+    for column in ("time", "q error", *kept, "g error", "equal work"):
         out.add_column(column, justify="right", no_wrap=column != "equal work")
     for curve in comparison.curves:
         level = next(level for level in curve.levels if level.dt == comparison.dt)
@@ -54,9 +70,9 @@ def table(comparison: Comparison) -> Any:
             caption += f"\n{curve.name} failed: {level.status}."
             continue
         equal = "" if curve.error_at_equal_work is None else f"{curve.error_at_equal_work:.1e}"
-        drift = f"{curve.drift:.1e}" if math.isfinite(curve.drift) else "failed"
+        drift = [f"{curve.drift:.1e}" if math.isfinite(curve.drift) else "failed"] if comparison.keeps_energy else []
         errors = [f"{x:.1e}" for x in (level.error, level.energy_error, level.constraint_error)]
-        out.add_row(*names, _seconds(level.seconds), *errors[:2], drift, errors[2], equal)
+        out.add_row(*names, _seconds(level.seconds), *errors[:2], *drift, errors[2], equal)
     out.caption = caption
     return out
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .notebook import Picture
+from .ticks import label_log_axis
 
 _COLORS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
 _MARKS = {True: "confirmed", False: "FAILED", None: ""}
@@ -30,6 +31,7 @@ def plot_certificate(certificate: Any) -> Picture:
     axes.set(xlabel="dt", ylabel="relative error")
     if certificate.errors:
         axes.legend(fontsize="small")
+        label_log_axis(axes)
     table = figure.add_subplot(grid[1])
     table.set_axis_off()
     rows = certificate.findings

@@ -85,9 +85,8 @@ def _section_in_angles(source: Solution, section: str, level: float, show: str) 
     bars = {f"angle {k + 1}": bond for k, bond in enumerate(_bars(source))}
     for name in (section, show):
         if name not in bars:
-            raise InputError(
-                f"there is no angle {name!r}; there are {', '.join(bars) or 'none: the picture has no bars'}"
-            )
+            known = ", ".join([*source.coordinate_names, *bars])
+            raise InputError(f"there is no angle {name!r}; there are {known or 'none: the picture has no bars'}")
     cut = _wrapped(_arm_angles(source, bars[section])[0] - level)
     angle, rate = _arm_angles(source, bars[show])
     rises = np.flatnonzero((cut[:-1] < 0) & (cut[1:] >= 0) & (cut[1:] - cut[:-1] < np.pi))
@@ -128,18 +127,20 @@ def poincare(
 ) -> Picture:
     """`(q_i, p_i)` of entry `show` on a Poincare section.
 
-    `section` and `show` may be angles: "angle 1" is the angle of the first bar of the picture from the downward
-    vertical. The points are then angles and their rates.
+    Entries may be given by the names of coordinates, such as those of `hx.from_sympy`. `section` and `show` may both be
+    angles: "angle 1" is the angle of the first bar of the picture from the downward vertical. The points are then
+    angles and their rates.
 
     `source` is an event record such as `sol.events[0]`, or a list of them, each in its own color; event states are
     accurate to the order of the method. For a solution, the points are linear interpolations between the rows where
     entry `section` of q rises through `level`.
     """
-    if isinstance(section, str) or isinstance(show, str):
+    coordinates: tuple[str, ...] = getattr(source, "coordinate_names", ())
+    if not all(isinstance(k, int) or k in coordinates for k in (section, show)):
         if isinstance(source, (EventRecord, list)):
-            raise InputError("angles by name need a Solution; of events, give the numbers of entries")
+            raise InputError("names need a Solution; of events, give the numbers of entries")
         if not (isinstance(section, str) and isinstance(show, str)):
-            raise InputError(f"section and show are both names or both numbers, not {section!r} and {show!r}")
+            raise InputError(f"section and show are both angles or both entries of q, not {section!r} and {show!r}")
         return _section_in_angles(source, section, level, show)
     figure = Picture(figsize=(5, 4.5), layout="constrained")
     axes = figure.add_subplot()

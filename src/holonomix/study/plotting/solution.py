@@ -23,7 +23,7 @@ MAX_POINTS = 4000  # points per path
 MAX_BINS = 800  # runs of more than twice as many rows are drawn as the range within each of these windows
 TRAIL = 300  # rows at the end of a long path that are also drawn as a line
 MAX_NAMES = 12  # maximum number of coordinates in a legend
-MIN_SIDE = 0.4  # the shortest side of a box in space, relative to the longest
+MIN_SIDE = 0.4  # the shortest side of a picture, relative to the longest
 MAX_GAP = 0.08  # largest distance of neighboring points that are joined, relative to the picture
 
 
@@ -60,6 +60,9 @@ def plot_solution(
         points = scene.points(solution.q)
         plot_scene(scene, points, space, particles=particles)
         draw_bodies(scene, points[-1], space)
+        space.autoscale()  # include surfaces and bodies
+        space.autoscale_view()  # at once, also in space
+        set_equal(space)
     plot_energy(solution, figure.add_subplot(grid[0, 1]))
     if constrained:
         plot_constraints(solution, figure.add_subplot(grid[1, 1]))
@@ -83,13 +86,15 @@ def plot_problem(problem: Problem) -> Picture | None:
 
 
 def set_equal(axes: Any) -> None:
-    """Equal units along all axes; in space no axis is so short that its numbers overlap."""
-    if hasattr(axes, "get_zlim"):
-        ends = {name: getattr(axes, f"get_{name}lim")() for name in "xyz"}
-        longest = max(high - low for low, high in ends.values())
-        for name, (low, high) in ends.items():
+    """Equal units along all axes; no axis is so short that its numbers overlap."""
+    names = "xyz" if hasattr(axes, "get_zlim") else "xy"
+    ends = {name: getattr(axes, f"get_{name}lim")() for name in names}
+    longest = max(high - low for low, high in ends.values())
+    for name, (low, high) in ends.items():
+        if high - low < MIN_SIDE * longest or names == "xyz":
             middle, half = (low + high) / 2, max(high - low, MIN_SIDE * longest) / 2
             getattr(axes, f"set_{name}lim")(middle - half, middle + half)
+        if names == "xyz":
             getattr(axes, f"{name}axis").set_major_locator(MaxNLocator(4))
     axes.set_aspect("equal")
 
@@ -185,7 +190,7 @@ def plot_energy(solution: Solution, axes: Axes) -> Axes:
         balance = solution.energy_balance_error()
         label = f"minus work: {np.nanmax(np.abs(balance)):.1e} at most"
         axes.plot(t, balance, linewidth=0.8, color="tab:orange", label=label)
-        axes.legend(loc="upper right", fontsize="small")
+        axes.legend(loc="best", fontsize="small")
     return axes
 
 

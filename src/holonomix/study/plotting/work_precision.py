@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from .notebook import Picture
+from .ticks import label_log_axis
 
 
 def work_precision(comparison: Any) -> Picture:
@@ -24,6 +25,7 @@ def work_precision(comparison: Any) -> Picture:
         axes.axhspan(comparison.uncertainty / 10, comparison.uncertainty, color="0.9", zorder=0)
         axes.set_ylim(bottom=comparison.uncertainty / 10)
         axes.grid(True, which="major", alpha=0.3)
+        label_log_axis(axes)
     note = (0.98, comparison.uncertainty / 3)
     by_step.text(
         *note,
@@ -35,5 +37,6 @@ def work_precision(comparison: Any) -> Picture:
         transform=by_step.get_yaxis_transform(),
     )
     figure.legend(*by_step.get_legend_handles_labels(), loc="outside right upper", fontsize="small", frameon=False)
-    figure.suptitle(f"{comparison.problem}, t = {comparison.t1:g}")
+    name = f"{comparison.problem}, " if comparison.problem else ""
+    figure.suptitle(f"{name}t = {comparison.t1:g}")
     return figure

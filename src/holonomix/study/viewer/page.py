@@ -8,6 +8,7 @@ import html
 import importlib.resources
 import json
 import os
+import sys
 import tempfile
 import time
 import webbrowser
@@ -25,7 +26,7 @@ from holonomix.study.export.export import template
 
 from .ensembles import as_page_map, from_ensemble, from_ensemble_store
 from .portraits import certificate_table, kept_table, portraits
-from .recording import Reader, Recording, from_problem, from_solution, from_store
+from .recording import BALANCE, Reader, Recording, from_problem, from_solution, from_store
 
 if TYPE_CHECKING:
     from holonomix.run.ensemble import Ensemble
@@ -91,7 +92,10 @@ def show_page(
     certificate: Any = None,
     live: bool = False,
 ) -> Path:
-    """Write the page, and open it in a browser unless a path was given or opening was turned off."""
+    """Write the page, and open it in a browser, or show it in a notebook, unless a path was given.
+
+    `open` decides instead where it is given.
+    """
     target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="holonomix-")) / "view.html"
     kernels = None
     if live:
@@ -100,8 +104,26 @@ def show_page(
         kernels = live_options(source)
     page = write_page(source, target, certificate=certificate, live=kernels)
     if path is None if open is None else open:
-        webbrowser.open(page.absolute().as_uri())
+        if in_notebook():
+            _show_in_notebook(page)
+        else:
+            webbrowser.open(page.absolute().as_uri())
     return page
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, whose browser may run on another machine."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def _show_in_notebook(page: Path) -> None:
+    from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
+
+    content = html.escape(page.read_text())
+    # in a div: IPython warns of HTML that is an iframe
+    display(HTML(f'<div><iframe style="width: 100%; height: 700px; border: 0" srcdoc="{content}"></iframe></div>'))
 
 
 def follow(
@@ -238,7 +260,8 @@ def _error_table(recording: Recording) -> list[Any]:
         if title in recording.columns:
             t, low, high = _envelope(recording.t, recording.columns[title][1])
             found |= {name: (t, low[:, i], high[:, i]) for i, name in enumerate(recording.names[title])}
-    table = kept_table(found)
+    conserved = BALANCE if BALANCE in found else "H(t) - H(0)" if "energy error" in recording.columns else None
+    table = kept_table(found, conserved)
     return [] if table is None else [table]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from holonomix.core.columns import entry_name
+
 from .recording import Recording, Table
 
 MAX_COORDINATES = 4
@@ -24,7 +26,7 @@ Encode = Callable[[np.ndarray], str]
 class Coordinates:
     """Some entries of q and p over the rows of a run."""
 
-    names: list[str]
+    names: list[tuple[str, str]]  # of the entry of q, and of its momentum
     t: np.ndarray
     q: np.ndarray
     p: np.ndarray
@@ -70,8 +72,10 @@ def _coordinates(recording: Recording, tracked: list[int], total: int) -> Coordi
         for key, read in (("q", recording.q), ("p", recording.p)):
             rows = read(part)  # type: ignore[misc]
             parts[key].append(rows.reshape(len(rows), -1)[:, chosen])
-    places = [np.unravel_index(k, shape) if shape else () for k in chosen]
-    names = [f"[{', '.join(str(int(i)) for i in place)}]" if place else "" for place in places]
+    names = [
+        (entry_name("q", k, recording.coordinates, shape), entry_name("p", k, recording.coordinates, shape))
+        for k in chosen
+    ]
     return Coordinates(names, recording.t[:total], np.concatenate(parts["q"]), np.concatenate(parts["p"]))
 
 
@@ -113,17 +117,19 @@ def _spectrum(found: Coordinates, encode: Encode) -> dict[str, Any] | None:
     return {"w": encode(frequency[edges]), "a": [encode(high[:, k]) for k in range(high.shape[1])]}
 
 
-def kept_table(envelopes: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Table | None:
-    """A table of the largest recorded errors of a run, and the drift of its energy."""
+def kept_table(
+    envelopes: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]], conserved: str | None = None
+) -> Table | None:
+    """A table of the largest recorded errors of a run, and the drift of the curve that should stay zero."""
     rows = []
     for name, (t, low, high) in envelopes.items():
         worst = float(np.nanmax(np.maximum(np.abs(low), np.abs(high)), initial=0.0))
         rows.append((name, f"{worst:.3g}"))
-        if name == "H(t) - H(0)" and len(t) > 2:
+        if name == conserved and len(t) > 2:
             middle, span = (low + high) / 2, float(t[-1] - t[0])
             good = np.isfinite(middle)
             slope = np.polyfit(t[good], middle[good], 1)[0] if good.sum() > 2 else np.nan
-            rows.append(("linear drift of the energy over the run", f"{slope * span:.3g}"))
+            rows.append(("its linear drift over the run", f"{slope * span:.3g}"))
     return Table("This run", ("", "largest"), tuple(rows)) if rows else None
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holonomix.run.solution import Solution
 
 ERRORS = ("constraint_error", "hidden_constraint_error")
+BALANCE = "H(t) - H(0) - work"  # a curve that is zero for the exact motion
 MAX_COMPONENTS = 10  # curves per chart
 MAX_CHARTS = 8
 LAYOUTS = ("particles", "rotation", "angles")
@@ -48,6 +49,7 @@ class Recording:
     p: Reader | None = None
     forces: Reader | None = None  # constraint forces on the points of the scene: rows (points, dimension)
     tables: tuple[Table, ...] = ()
+    coordinates: tuple[str, ...] = ()  # names of the entries of q, if they have any
     map: Mapping[str, Any] | None = None  # for an ensemble: values over two coordinates
 
 
@@ -97,7 +99,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
     heading = solution.energy_title
     curves = {"H(t) - H(0)": solution.energy_error()}
     if not solution.system.keeps_energy and not solution.method.stochastic:
-        curves["H(t) - H(0) - work"] = solution.energy_balance_error()
+        curves[BALANCE] = solution.energy_balance_error()
     charts[heading], names[heading] = (False, _slice_of(np.stack(list(curves.values()), axis=1))), tuple(curves)
     if solution.system.has_constraints:
         errors = np.stack([solution.constraint_error(), solution.hidden_constraint_error()], axis=1)
@@ -127,6 +129,7 @@ def from_solution(solution: Solution, title: str | None = None) -> Recording:
         names,
         p=lambda part: solution.p[part],
         forces=_system_forces(solution) if scene is not None and solution.system.has_constraints else None,
+        coordinates=solution.coordinate_names,
     )
 
 

@@ -1,5 +1,13 @@
 // Charts over time with a cursor that is shared by all and can be dragged in any of them.
 "use strict";
+// At most about six powers of ten that lie in a range.
+const powersOfTen = (low, high) => {
+  const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9), every = Math.max(1, Math.ceil((last - first) / 6));
+  const powers = [];
+  for (let k = Math.ceil(first / every) * every; k <= last; k += every) powers.push(10 ** k);
+  return powers;
+};
+
 class Chart {
   constructor(parent, chart, windows, seek) {
     this.chart = chart; this.windows = windows; this.seek = seek;
@@ -42,11 +50,7 @@ class Chart {
     const style = getComputedStyle(document.documentElement), soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
     const { data, options, bands } = this.columns();
     const axis = { stroke: soft, grid: { stroke: line, width: 0.6 }, ticks: { stroke: line, width: 0.6 }, font: "11px system-ui" };
-    const powers = (u, splits) => {
-      const every = Math.ceil(Math.log10(splits[splits.length - 1] / splits[0]) / 6);
-      return splits.map((v) => (Math.abs(Math.log10(v) / every - Math.round(Math.log10(v) / every)) < 1e-9 ? v : null));
-    };
-    const decades = this.chart.log ? { grid: { ...axis.grid, filter: powers }, ticks: { ...axis.ticks, filter: powers }, filter: powers } : {};
+    const decades = this.chart.log ? { splits: (u, index, low, high) => powersOfTen(low, high), filter: (u, values) => values } : {}; // uPlot's own splits never end below about 1e-23
     const digits = (v) => (v[1] > v[0] && !this.chart.log ? Math.max(0, Math.min(6, Math.ceil(Math.log10(Math.max(...v.map(Math.abs)) / (v[1] - v[0])) - 1e-9))) : 0); // so that neighbors differ
     const number = (u, values) => values.map((v) => (v === null ? "" : Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(digits(values)) : String(+v.toPrecision(6))));
     if (this.plot) this.plot.destroy();

@@ -59,6 +59,16 @@ class Plane { // a canvas with axes: curves, points or colored squares
   dots(xs, ys, color, r = 1.2) { const g = this.g; g.fillStyle = color; for (let i = 0; i < xs.length; i++) g.fillRect(this.x(xs[i]) - r, this.y(ys[i]) - r, 2 * r, 2 * r); }
 }
 
+// From each value of a coordinate to the edges of its cell, halfway to its neighbors.
+const cells = (list) => {
+  const u = [...new Set(list)].sort((a, b) => a - b), found = new Map();
+  u.forEach((x, i) => {
+    const left = i ? x - u[i - 1] : u.length > 1 ? u[1] - x : 1, right = i + 1 < u.length ? u[i + 1] - x : u.length > 1 ? x - u[i - 1] : 1;
+    found.set(x, [x - left / 2, x + right / 2]);
+  });
+  return found;
+};
+
 class Portraits {
   constructor(tabs, panel, charts, data) {
     this.panel = panel; this.charts = charts; this.data = data; this.pages = new Map(); this.tabs = tabs;
@@ -102,7 +112,7 @@ class Portraits {
   }
 
   phase() {
-    const p = this.data.portraits, n = p.names.length, all = [...p.names.map((s) => `q${s}`), ...p.names.map((s) => `p${s}`)];
+    const p = this.data.portraits, n = p.names.length, all = [...p.names.map((s) => s[0]), ...p.names.map((s) => s[1])];
     const column = (k) => (k < n ? p.phase.q[k] : p.phase.p[k - n]);
     let a = 0, b = n;
     this.select("across", all, a, (k) => { a = k; });
@@ -127,14 +137,14 @@ class Portraits {
   section() {
     const p = this.data.portraits, n = p.names.length;
     let cut = Math.max(0, p.sections.findIndex((s) => s.count)), shown = n > 2 ? (cut + 2) % n : n - 1;
-    this.select("where", p.names.map((s, k) => `q${s} rises through ${short(p.sections[k].level)}`), cut, (k) => { cut = k; });
-    this.select("show", p.names.map((s) => `q${s}, p${s}`), shown, (k) => { shown = k; });
+    this.select("where", p.names.map((s, k) => `${s[0]} rises through ${short(p.sections[k].level)}`), cut, (k) => { cut = k; });
+    this.select("show", p.names.map((s) => s.join(", ")), shown, (k) => { shown = k; });
     const box = this.panel.appendChild(Object.assign(document.createElement("div"), { className: "chart" })), plane = new Plane(box);
     const note = box.appendChild(Object.assign(document.createElement("p"), { className: "note" }));
     this.redraw = () => {
       const s = p.sections[cut], xs = s.q[shown], ys = s.p[shown];
-      plane.frame(extent([xs]), extent([ys]), [`q${p.names[shown]}`, `p${p.names[shown]}`]);
-      plane.dots(xs, ys, PALETTE[1], 1.4);
+      plane.frame(extent([xs]), extent([ys]), p.names[shown]);
+      plane.dots(xs, ys, PALETTE[1], s.count < 300 ? 2.2 : 1.4);
       note.textContent = `${s.count} crossings, linear between rows`;
     };
   }
@@ -142,7 +152,7 @@ class Portraits {
   spectrum() {
     const p = this.data.portraits, s = p.spectrum, box = this.panel.appendChild(Object.assign(document.createElement("div"), { className: "chart" }));
     const names = box.appendChild(Object.assign(document.createElement("div"), { className: "names" }));
-    p.names.forEach((name, k) => { const span = names.appendChild(document.createElement("span")); span.textContent = `q${name}`; span.style.setProperty("--series", PALETTE[k % PALETTE.length]); });
+    p.names.forEach((name, k) => { const span = names.appendChild(document.createElement("span")); span.textContent = name[0]; span.style.setProperty("--series", PALETTE[k % PALETTE.length]); });
     const plane = new Plane(box), logs = s.a.map((a) => Array.from(a, (v) => (v > 0 ? Math.log10(v) : NaN)));
     this.redraw = () => {
       const top = Math.ceil(extent(logs)[1]), low = Math.max(Math.floor(extent(logs)[0]), top - 8);
@@ -160,11 +170,21 @@ class Portraits {
     this.redraw = () => {
       const v = m.values[which], [low, high] = extent([v.values]);
       if (!m.y) { plane.frame(extent([m.x.values]), [low, high], [m.x.name, v.name]); plane.dots(m.x.values, v.values, PALETTE[0], 1.6); note.textContent = ""; return; }
-      const gap = (list) => { const u = [...new Set(list)].sort((a, b) => a - b); return u.length > 1 ? Math.min(...u.slice(1).map((x, i) => x - u[i])) : 0; };
-      const whole = (list) => { const [a, b] = extent([list]), half = gap(list) / 2; return [a - half, b + half]; }; // include all cells
-      const g = plane.frame(whole(m.x.values), whole(m.y.values), [m.x.name, m.y.name]);
-      const w = (Math.abs(plane.x(gap(m.x.values)) - plane.x(0)) || 8) + 0.6, h = (Math.abs(plane.y(gap(m.y.values)) - plane.y(0)) || 8) + 0.6;
-      v.values.forEach((value, i) => { g.fillStyle = Number.isFinite(value) ? heat((value - low) / (high - low || 1)) : "#8888"; g.fillRect(plane.x(m.x.values[i]) - w / 2, plane.y(m.y.values[i]) - h / 2, w, h); });
+      const across = cells(m.x.values), up = cells(m.y.values), grid = across.size * up.size <= 4 * m.x.values.length;
+      const whole = (list, found) => { // include all cells of a grid
+        const [a, b] = extent([list]);
+        return grid ? [found.get(a)[0], found.get(b)[1]] : [a, b];
+      };
+      const g = plane.frame(whole(m.x.values, across), whole(m.y.values, up), [m.x.name, m.y.name]);
+      const [[x0, x1], [y0, y1]] = [extent([m.x.values]), extent([m.y.values])];
+      const side = Math.max(4, Math.min(12, 0.8 * Math.sqrt(Math.abs((plane.x(x1) - plane.x(x0)) * (plane.y(y1) - plane.y(y0))) / m.x.values.length))); // of a scattered value
+      v.values.forEach((value, i) => {
+        const x = m.x.values[i], y = m.y.values[i];
+        const [left, right] = grid ? across.get(x).map((e) => plane.x(e)) : [plane.x(x) - side / 2, plane.x(x) + side / 2];
+        const [bottom, top] = grid ? up.get(y).map((e) => plane.y(e)) : [plane.y(y) + side / 2, plane.y(y) - side / 2];
+        g.fillStyle = Number.isFinite(value) ? heat((value - low) / (high - low || 1)) : "#8888";
+        g.fillRect(left - 0.3, top - 0.3, right - left + 0.6, bottom - top + 0.6);
+      });
       note.textContent = `${v.name}: ${short(low)} (dark) to ${short(high)} (bright); gray: no value`;
     };
   }
