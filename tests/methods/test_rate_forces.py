@@ -1,11 +1,13 @@
 """Dampers and motors along joints are solved for implicitly, however strong they are."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import holonomix as hx
+from holonomix.mechanics.rigid import RigidFactor
 
 
 def light_pendulum(law, inertia=(1e-4, 1e-4, 1e-5)):
@@ -73,6 +75,30 @@ def test_rates_and_loads_are_the_applied_force():
     dense = jax.jacfwd(lambda v: system.applied_force(q, v, 0.3).reshape(-1))(v).reshape(24, 24)
     rows = slopes.reshape(-1, 24)
     np.testing.assert_allclose(rows.T @ derivative @ rows, dense, rtol=1e-10, atol=1e-12)
+
+
+def damped_chain(links):
+    m, before = hx.Mechanism(gravity=(0, 0, -9.81)), None
+    for k in range(links):
+        link = m.body(f"link {k}", mass=1.0, inertia=(0.02, 0.03, 0.04), position=(0.3 * k + 0.15, 0, 0))
+        at, axis = (0.3 * k, 0, 0), (0, 1, 0) if k % 2 else (0, 0, 1)
+        hinge = m.revolute(f"hinge {k}", before or m.ground, link, at=at, axis=axis)
+        m.torsion_spring(hinge, damping=0.05, stiffness=0.1)
+        before = link
+    return m.problem(dt=1e-3)
+
+
+def test_the_code_has_one_solve_for_all_rates_and_one_in_a_sweep(monkeypatch):
+    problem, solves = damped_chain(6), []
+    solve = RigidFactor.solve
+    monkeypatch.setattr(RigidFactor, "solve", lambda self, b: solves.append(b) or solve(self, b))
+    system, method = problem.system.prepare(problem.q0), hx.RATTLE()
+    assert system.rate_count == 6
+    state = hx.State(problem.q0, problem.p0, 0.0, 0)
+    carry = method.init(system, state, problem.dt)
+    solves.clear()
+    jax.make_jaxpr(lambda q: method.step(system, eqx.tree_at(lambda x: x.q, state, q), 1e-3, carry)[0].q)(problem.q0)
+    assert len(solves) == 3  # the third projects the momentum
 
 
 @pytest.mark.slow

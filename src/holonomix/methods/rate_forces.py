@@ -9,7 +9,8 @@ Newton's method with the derivative D of c, by `u = A^-1 g/dt` with `A = G(q1) M
     (1 - dt/2 D Z) dc = -r - D S M^-1 G^T u     dl = u + dt/2 A^-1 G(q1) M^-1 S^T dc
 
 `Z = S M^-1 S^T - (G M^-1 S^T)^T (G M^-1 G^T)^-1 G M^-1 S^T` is the inverse inertia along the rates. It is computed at
-q, once per step, so a sweep costs two solves for any damping.
+q, once per step, so a sweep costs two solves for any damping; with A of the start of the step, one: the solutions that
+Z is made of give the second.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
     chord, fixed = m > 0 and not asked_for_care() and system.has_rigid_rows(q), None
     if m:
         fixed = system.gram_on_manifold(q, step.jac).factor(symmetric=True)
-        across = [step.jac(row) for row in spread]
-        held = jnp.stack([fixed.solve(row) for row in across])
-        free = free - jnp.sum(jnp.stack(across)[:, None] * held[None], axis=-1)
+        across = jnp.stack([step.jac(row) for row in spread])
+        held = jax.lax.map(fixed.solve, across)  # a loop: the code of a solve is long
+        free = free - jnp.sum(across[:, None] * held[None], axis=-1)
 
     def damped(slope: Numbers) -> Any:
         matrix = jnp.eye(len(slope), dtype=q.dtype) - dt / 2 * slope @ free
@@ -127,12 +128,12 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
         r, slope = found
         if not m:
             return x - damped(slope).solve(r)
-        there = step.jac if chord else system.linearize(step.end(x), step.t + dt)
+        there: Any = None if chord else system.linearize(step.end(x), step.t + dt)
         factor: Any = fixed if chord else system.gram(q, there, step.jac).factor()
         pull = factor.solve(r[:m] / dt)
         change = damped(slope).solve(-r[m:] - slope @ _rates(spread, step.jac.transpose(pull)))
-        moved = there(system.inverse_mass(q, step.push(change)))
-        return x + jnp.concatenate([pull + dt / 2 * factor.solve(moved), change])
+        back = change @ held if chord else factor.solve(there(system.inverse_mass(q, step.push(change))))
+        return x + jnp.concatenate([pull + dt / 2 * back, change])
 
     # sweeps that diverge end while all is finite; the step is then repeated with care
     options = {"tol": 0.5 * jnp.finfo(q.dtype).eps, "max_iterations": MAX_SWEEPS, "slow": 100.0 if chord else None}
