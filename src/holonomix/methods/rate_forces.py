@@ -90,7 +90,9 @@ def _iterate(args: PyTree) -> tuple[Any, Any]:
     spread = jnp.stack([system.inverse_mass(q, row) for row in step.slopes])  # S M^-1
     free = jnp.stack([_rates(step.slopes, row) for row in spread])
     # rows of rigid bodies are eliminated at the start of the step; sweeps converge linearly as it is
-    chord, fixed = m > 0 and not asked_for_care() and system.has_rigid_rows(q), None
+    chord = m > 0 and not asked_for_care() and system.has_rigid_rows(q)
+    fixed: Any = None
+    held: Any = None
     if m:
         fixed = system.gram_on_manifold(q, step.jac).factor(symmetric=True)
         across = jnp.stack([step.jac(row) for row in spread])
