@@ -419,7 +419,7 @@ def test_two_hinges_of_a_body_are_placed_by_their_names(tmp_path):
     )
     np.testing.assert_allclose([m[x].angle(row)[0] for x in "AB"], [0.7, -1.1], rtol=0, atol=1e-14)
     np.testing.assert_allclose([m[x].rate(row)[0] for x in "AB"], [0.5, 2.0], rtol=0, atol=1e-14)
-    path.write_text(text.replace(hinges, hinges + '<joint name="C" axis="0 0 1"/>'))
+    path.write_text(text.replace(hinges, hinges + '<joint name="C" axis="1 1 0"/>'))
     with pytest.raises(hx.InputError, match="joint 'A': hinge . hinge . hinge .* light body between"):
         hx.Mechanism.from_mjcf(path, positions={"B": 1.0})
 

@@ -230,14 +230,12 @@ def _system(problem: Problem, method: AbstractMethod, omega: float) -> tuple[Any
         method.check(system)
         return system, "as it is"
     except MethodError:
-        if not system.has_constraints:
+        if not system.has_constraints or "constrained" in method.traits:
             raise
-        try:
-            stiff = system.penalized(omega)
-        except InputError:
-            stiff = None
-        if stiff is None:
-            raise
+    try:
+        stiff = system.penalized(omega)
+    except InputError as why:
+        raise InputError(f"{method.name} treats no constraints, and {why}") from why
     method.check(stiff)
     return stiff, f"omega = {omega:g}"
 
