@@ -291,10 +291,17 @@ class LineIntegral(AbstractMethod):
         return Iterated(x, *rest), push, smooth
 
     def _fresh(self, args: PyTree) -> Any:
-        """A guess that does not depend on earlier steps: uniform motion."""
-        system, q, _, p, t, *_ = args
-        gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
+        """A guess that does not depend on earlier steps: uniform motion or, from rest, half of the change of velocity.
+
+        At rest beta has no derivative, and no correction would reduce the residual.
+        """
+        system, q, _, p, t, dt, *_ = args
         multipliers = system.multipliers(q, p, t)
+        force = system.force(q, p, t)
+        if system.has_constraints:
+            force = force - system.linearize(q, t).transpose(multipliers)
+        p = jnp.where(jnp.any(p != 0), p, dt / 2 * force)
+        gamma = jnp.zeros((self.s, q.size), q.dtype).at[0].set(system.velocity(q, p).reshape(-1))
         multipliers = jnp.zeros((self.R, multipliers.size), q.dtype).at[0].set(multipliers)
         return jnp.concatenate([gamma.reshape(-1), multipliers.reshape(-1)])
 

@@ -62,6 +62,17 @@ def test_from_rest_and_at_rest():
     assert np.max(np.abs(sol.q[:, 0] - 1e-9 * np.sin(sol.t))) < 2e-14  # the phase error of order 4
 
 
+def test_large_steps_from_rest():
+    # Newton's fallback from uniform motion would stay at rest, where beta has no derivative
+    system = hx.models.double_pendulum().system
+    angles = np.array([[3.0, 3.0], [3.5, 5.0], [0.0, 4.5], [0.0, 5.0]])
+    rods = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.array([1.0, np.sqrt(2)])[:, None]
+    q = np.cumsum(rods, axis=1)
+    ens = hx.simulate_ensemble(system, hx.LineIntegral(4), q, np.zeros_like(q), dt=1.5, steps=1)
+    assert ens.ok.all() and ens.stats["retries"] > 0
+    assert np.max(np.abs(ens.energy_error())) < 1e-13
+
+
 @pytest.mark.parametrize("iteration", ["fixed-point", "newton"])
 def test_iterations_agree(iteration):
     problem = hx.models.modified_pendulum()
