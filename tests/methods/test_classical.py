@@ -71,3 +71,12 @@ def test_index_reduced_methods_leave_the_manifold_and_rattle_does_not():
 
     assert worst(hx.RK4()) > 1e-4
     assert worst(hx.RATTLE()) < 1e-14
+
+
+def test_long_steps_from_rest():
+    """Velocities start at zero and have no size: Newton's fallback takes that of its first correction."""
+    system, q, p = hx.System(lambda q: q[0] ** 4), np.array([3.0]), np.zeros(1)
+    for method in (hx.HBVM(4, 2), hx.Gauss(2)):
+        sol = hx.simulate(system, method, q, p, dt=1.0, steps=1)
+        back = hx.simulate(system, method, sol.final_q, sol.final_p, dt=-1.0, steps=1)
+        assert sol.stats["retries"] == 1 and abs(back.final_q[0] - 3.0) < 1e-12

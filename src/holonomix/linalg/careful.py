@@ -139,9 +139,11 @@ def _damped_newton(
     def sweep(loop: PyTree):
         x, r, _, k, _, _ = loop
         jacobian, size = jax.jacfwd(residual)(x), sizes(x)
-        scale = row_sizes(jacobian, size)
+        dx = solved(jacobian, size, r)
+        # an unknown that is still zero has the size of its first correction
+        scale = row_sizes(jacobian, jnp.where(size > 0, size, jnp.abs(dx)))
         scale = scale if least is None else jnp.maximum(scale, least(x))
-        dx, before = solved(jacobian, size, r), relative(r, scale)
+        before = relative(r, scale)
 
         def shorter(search: PyTree):
             length, *_ = search
