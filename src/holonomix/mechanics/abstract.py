@@ -382,10 +382,21 @@ class AbstractSystem(eqx.Module):
         jac = self.linearize(q, t)
         directions = (self.velocity(q, p), self.force(q, p, t), jnp.ones_like(t))
         rate = jax.jvp(self.hidden_constraint, (q, p, t), directions)[1]
+        return self._held_by(q, jac, rate)
+
+    def _held_by(self, q: Numbers, jac: AbstractJacobian, rate: Numbers) -> Any:
+        """The multipliers `(G M^-1 G^T)^-1 rate`; the shortest ones if rows depend on each other."""
         if not self.redundant:
             return self.gram_on_manifold(q, jac).factor(symmetric=True).solve(rate)
         factor = self.gram(q, jac, jac).factor_redundant(symmetric=True)
         return factor.shortest(factor.solve(rate))
+
+    def tangent_force(self, q: Numbers, force: Numbers, t: Real = 0.0) -> Any:
+        """The force without the part that the constraints balance: `f - G^T (G M^-1 G^T)^-1 G M^-1 f`."""
+        if not self.constraint_terms:
+            return force
+        jac = self.linearize(q, jnp.asarray(t, q.dtype))
+        return force - jac.transpose(self._held_by(q, jac, jac(self.inverse_mass(q, force))))
 
     def power(self, q: Numbers, p: Numbers, t: Real = 0.0) -> Any:
         """The rate of H along the exact motion: `f v + dV/dt + lambda dg/dt`.

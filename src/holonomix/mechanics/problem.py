@@ -26,7 +26,8 @@ class Problem:
     picture joins by a line (`-1` is the origin); `scene`, if given, describes the whole picture. `coordinates`
     names the entries of a q with one axis, for columns and plots. `source` is the mechanism that the problem was made
     from; solutions look up their joints in it. `start(params)` returns the `(q0, p0)` for other values of the
-    parameters, if the start depends on them.
+    parameters, if the start depends on them. `events` act in every run of the problem, beside those of the run: the
+    bouncing stops of a mechanism.
     """
 
     system: Any  # a System or a StiffSystem
@@ -43,6 +44,7 @@ class Problem:
     coordinates: tuple[str, ...] = ()
     source: Any = dataclasses.field(default=None, compare=False)
     start: Callable[[PyTree], tuple[Any, Any]] | None = dataclasses.field(default=None, compare=False)
+    events: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.system, AbstractSystem):

@@ -120,7 +120,11 @@ class Arguments:
             check_clock(options.t0, dt)
             t1 = options.t0 + float(np.copysign(problem.t1, np.ravel(dt)[0]))
         start = problem.q0 if q0 is None else q0, problem.p0 if p0 is None else p0
-        return Arguments(problem.system, method, *start, dataclasses.replace(options, dt=dt, t1=t1), problem)
+        events = options.events
+        if problem.events:
+            events = (*(events if isinstance(events, (list, tuple)) else (events,)), *problem.events)
+        options = dataclasses.replace(options, dt=dt, t1=t1, events=events)
+        return Arguments(problem.system, method, *start, options, problem)
 
     def alone(self, stored: bool) -> Arguments:
         """The arguments of one trajectory; `stored` says whether its rows go to a store."""
@@ -151,6 +155,11 @@ class Arguments:
         """One trajectory inside of `jit`, `vmap` or `grad`, without an axis; checks that need values are left out."""
         if self.options.steps is None and self.options.t1 is None:
             raise InputError("steps must be given")
+        if self.options.events:
+            raise InputError(
+                f"this problem has bouncing stops ({len(self.options.events)}), which only simulate and "
+                "simulate_ensemble treat; elastic ones (limits='spring') act in every run"
+            )
         check_kinds(self.method, self.system)
         q0, p0 = as_state_arrays(self.q0, self.p0)
         check_step(self.method, self.options.dt, self.options.key)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def between(
-    method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real
+    method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real, forward: bool = False
 ) -> Callable[[Any], tuple[State, Any]]:
     r"""The states within the step from `before` to `after` as a function of the time since `before`.
 
@@ -41,8 +41,8 @@ def between(
     with `Phi` the method's own step (`method.path`), forward from the start and backward from the end of the step.
     Each branch has the method's order and lies on the manifold. The curve passes through the steps, is continuously
     differentiable and symmetric in its two ends. A method that conserves the energy exactly uses only the first branch,
-    because the mean of both has another energy. Finally the position is projected onto the manifold and the momentum
-    onto its tangent space. The second result is the status of the solves.
+    because the mean of both has another energy; with `forward` every method does. Finally the position is projected
+    onto the manifold and the momentum onto its tangent space. The second result is the status of the solves.
     """
     path = method.path(system, before.state, dt, before.memory) if method.continuous else None
     h = after.state.t - before.state.t
@@ -57,7 +57,7 @@ def between(
         return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
 
     def interpolated(time: Real):
-        if method.traits_on(system).energy_exact:
+        if forward or method.traits_on(system).energy_exact:
             return branch(((before.state, before.memory), time))
         qs, ps, statuses = jax.lax.map(branch, (ends, jnp.stack([time, time - h])))
         x = time / h

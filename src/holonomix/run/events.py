@@ -1,7 +1,7 @@
 """Events: times at which a function of the state changes sign.
 
 The loop halts before a step in which an event function changes sign. The driver repeats this step, locates the zero in
-the dense output of the step, and continues (or ends the run there).
+the dense output of the step, and continues (or ends the run there, or has an impact: `run.impacts`).
 """
 
 from __future__ import annotations
@@ -31,25 +31,41 @@ MAX_HALVINGS = 60
 
 
 class Event(eqx.Module):
-    """`Event(fn, terminal=False, direction=0)`: where `fn(q, p)` or `fn(q, p, t)` changes sign.
+    """`Event(fn, terminal=False, direction=0, bounce=False)`: where `fn(q, p)` or `fn(q, p, t)` changes sign.
 
     `direction` +1 selects rising passages, -1 falling ones (in the direction in which the simulation runs). A terminal
     event ends the run with `Status.TERMINATED`. A zero at the start does not count. Two passages within one step are
     missed; for a method with a continuous path (`TaylorAdaptive`), two passages within a quarter of a step.
+
+    With `bounce=True` the zero of `fn`, a function of positions, is a wall: the motion stays at `fn <= 0` for direction
+    +1, at `fn >= 0` for direction -1. At an elastic impact the momentum changes along the gradient of fn, as by an
+    impulse on the manifold: the rate of fn changes its sign, and a wall at rest keeps the energy. The rest of the step
+    starts from the state after the impact, so the method keeps its order. A body that rests against a wall enters it by
+    about `dt^2` times its acceleration. The momentum in `sol.events` is that before the impact.
     """
 
     fn: Any
     terminal: bool = eqx.field(static=True)
     direction: int = eqx.field(static=True)
+    bounce: bool = eqx.field(static=True)
 
-    def __init__(self, fn: Callable[..., Any], terminal: bool = False, direction: int = 0):
-        if not isinstance(terminal, (bool, np.bool_)):
-            raise InputError(f"terminal must be True or False, not {terminal!r}")
+    def __init__(self, fn: Callable[..., Any], terminal: bool = False, direction: int = 0, bounce: bool = False):
+        for name, value in (("terminal", terminal), ("bounce", bounce)):
+            if not isinstance(value, (bool, np.bool_)):
+                raise InputError(f"{name} must be True or False, not {value!r}")
         if whole_number("direction", direction, -1) > 1:
             raise InputError(f"direction must be -1, 0 or 1, not {direction!r}")
+        if bounce and (terminal or direction == 0):
+            raise InputError(
+                "a bounce needs direction=1 (the motion stays at fn <= 0) or -1 (at fn >= 0), and cannot be terminal"
+            )
         self.fn, self.terminal, self.direction = as_observable(fn, "an event"), bool(terminal), int(direction)
+        self.bounce = bool(bounce)
 
     def passed(self, before: PyTree, after: PyTree) -> Any:
+        if self.bounce:  # also from a start on the wall or behind it, unless the motion returns
+            inside, outside = self.direction * before, self.direction * after
+            return (outside > 0) & (outside > inside)
         rising, falling = (before < 0) & (after >= 0), (before > 0) & (after <= 0)
         return {1: rising, -1: falling, 0: rising | falling}[self.direction]
 
@@ -74,6 +90,10 @@ class Watch(AbstractWatch):
     """The reduction that watches events: the values of all event functions; NaN disables the watch for one step."""
 
     events: tuple[Event, ...]
+
+    @property
+    def bounces(self) -> bool:
+        return any(event.bounce for event in self.events)
 
     def init(self, q: Numbers, p: Numbers, t: Real) -> Any:
         return jnp.stack([jnp.asarray(e.fn(q, p, t), q.dtype).reshape(()) for e in self.events])
@@ -101,6 +121,12 @@ def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, 
         raise MethodError(
             f"{method.name} draws random numbers in every step: it has no state between two steps at which an event "
             "could be located. Observe the function instead, or reduce an ensemble by hx.reductions.FirstPassage(fn)"
+        )
+    if (method.adaptive or not method.one_step) and any(event.bounce for event in events):
+        reason = "chooses its own steps" if method.adaptive else "needs states of earlier steps"
+        raise MethodError(
+            f"{method.name} {reason}, and a bounce ends a step early: use a one-step method with a fixed dt, such as "
+            "RATTLE, StormerVerlet or Gauss, or a stiff spring in place of the wall"
         )
     for k, event in enumerate(events):
         with user_function_errors(f"function of event {k}", q, "(q, p, t)" if event.fn.takes_time else "(q, p)"):
@@ -153,7 +179,9 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
     carry = eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status))
     after = stepper.step(disarm(carry), consts)
     start, h = carry.state.t, after.state.t - carry.state.t
-    state_at = between(method, system, carry, after, consts.dt)
+    walls = jnp.array([e.bounce for e in watch.events])
+    # with walls from the start of the step alone: the end may be behind one, and backward steps then retrace the impact
+    state_at = between(method, system, carry, after, consts.dt, forward=watch.bounces)
     functions = [lambda x, fn=e.fn: jnp.asarray(fn(x.q, x.p, x.t), start.dtype).reshape(()) for e in watch.events]
     ends = carry.reduced["events"], after.reduced["events"]
     values = jnp.stack([ends[0], *stepper.inside("events", carry, after.state.t, consts), ends[1]])
@@ -164,6 +192,7 @@ def _locate(watch: Watch, stepper: Stepper, carry: LoopCarry, consts: Consts) ->
         time = lambda theta: (j + theta) / parts * h
         value = lambda theta: jax.lax.switch(k, functions, state_at(time(theta))[0])
         theta = jax.lax.cond(passed, lambda: root(value, first, last), lambda: jnp.ones_like(start))
+        theta = jnp.where(passed & walls[k] & (jnp.sign(first) != -jnp.sign(last)), 0.0, theta)  # at the wall already
         here, status = state_at(time(theta))
         return here.t, here.q, here.p, status
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
+from ..core.errors import InputError
 from ..core.types import State, known_array
 from ..mechanics.projection import accepts_redundant, check_constant_mass, check_functions
 from ..mechanics.stiff import StiffSystem
@@ -61,6 +62,9 @@ def parts_of(arguments: Arguments, params_axes: PyTree, shape: tuple[int, ...], 
         check_functions(system, q, p, t)  # they may call the functions of the system, which are named first
     check_observables(observables, q, p, t)
     check_events(watch.events, method, q, p, t)
+    dense = options.dense is True or options.save_at is not None
+    if dense and watch.bounces:
+        raise InputError("dense=True and save_at interpolate a smooth motion, not one with bounces; use save_every")
     check_reducers(reducers, q, p, t)
     if params_axes is not None:
         system = system.with_params(params)
@@ -71,7 +75,7 @@ def parts_of(arguments: Arguments, params_axes: PyTree, shape: tuple[int, ...], 
         observe=observables,
         reducers=reducers | ({"events": watch} if watch.events else {}),
         dtype=q.dtype,
-        dense=options.dense is True or options.save_at is not None,
+        dense=dense,
     )
     return {
         "system": system,

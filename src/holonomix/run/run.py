@@ -24,11 +24,12 @@ from .arguments import StoreLike, place, select, slack
 from .checkpoint import Identity, check_no_shorter, check_same_backend, check_same_run, from_arrays, to_arrays
 from .dense import Interpolant
 from .events import Found, locate
+from .impacts import step_through
 from .interrupts import Interrupts
 from .loop import Loop
 from .progress import Progress
 from .record import SMALL, Passages, Record, Rows, Table, blank_rows, check_memory
-from .stepper import REPEATED, Consts, LoopCarry, Stepper
+from .stepper import REPEATED, Consts, LoopCarry, Stepper, take_step
 
 __all__ = ["Run", "failed"]
 
@@ -300,7 +301,7 @@ class Run:
             return False
         before, stepper, lanes = self.n, loop.stepper.with_care(), np.flatnonzero(again)
         if loop.axes is None:
-            self.carry = jax.tree.map(lambda x: x[None], _take_step(stepper, self.lane(0), loop.consts))
+            self.carry = jax.tree.map(lambda x: x[None], take_step(stepper, self.lane(0), loop.consts))
         else:
             # a fixed batch size, so that results do not depend on the number of repeated steps
             for first in range(0, len(lanes), REPEATED_TOGETHER):
@@ -324,23 +325,44 @@ class Run:
         """
         if not self.loop.watch.events or not (event := self.status == Status.TERMINATED).any():
             return False
-        for lane in np.flatnonzero(event):
-            if int(lane) not in self.passages.ends:
-                self.locate(int(lane))
+        before, moved = self.n, {}
+        for lane in map(int, np.flatnonzero(event)):
+            if lane not in self.passages.ends and (after := self.locate(lane)) is not None:
+                moved[lane] = after
+        if moved:
+            self.carry = place(self.carry, np.array(list(moved)), jax.tree.map(lambda *x: np.stack(x), *moved.values()))
+            if self.loop.saves:
+                table.place(self.first_row(), before)
         go_on = (self.status == Status.TERMINATED) & ~np.isin(np.arange(len(event)), list(self.passages.ends))
         if not go_on.any():
-            return False
+            return bool((self.n > before).any())
         self.carry = _disarm(self.carry, jnp.asarray(go_on))
         self.call(table, np.where(go_on, self.n + 1, self.n), 1, 1)
         return True
 
-    def locate(self, lane: int) -> None:
+    def locate(self, lane: int) -> LoopCarry | None:
+        """Note the passages of the next step of a trajectory, up to its end; return its carry if there is an impact."""
+        loop, carry, consts = self.loop, self.lane(lane), self.loop.lane(lane)
+        note = functools.partial(self.note, lane)
+        found = note(carry, consts)
+        if found is None or found.status.failed or not loop.watch.events[found.event].bounce:
+            return None
+        after, retries = step_through(loop.watch, loop.stepper, carry, consts, found, note)
+        self.retries += retries
+        # the rest of a step cannot be repeated as a whole step
+        self.given_up[lane] = Status(int(after.status)).failed
+        return after
+
+    def note(self, lane: int, carry: LoopCarry, consts: Consts) -> Found | None:
+        """Note the passages of the next step of a trajectory; return the one that ends the step early, if any does."""
         loop = self.loop
-        for found in locate(loop.watch, loop.stepper, self.lane(lane), loop.lane(lane)):
+        for found in locate(loop.watch, loop.stepper, carry, consts):
             if found.status.failed:
-                return self.fail(lane, found.status)
-            if self.passages.note(lane, found):
-                return
+                self.fail(lane, found.status)
+                return found
+            if self.passages.note(lane, found) or loop.watch.events[found.event].bounce:
+                return found
+        return None
 
     def add_end(self, found: Found) -> None:
         """Add the last row, at a terminal event; with `save_at`, the requested rows up to it."""
@@ -434,14 +456,8 @@ def failed(status: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _take_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
-    """Take the step before which a trajectory halted."""
-    return stepper.step(eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status)), consts)
-
-
-@compiled
 def _take_steps(stepper: Stepper, carry: LoopCarry, consts: Consts, axes: Consts) -> LoopCarry:
-    return jax.vmap(lambda carry, consts: _take_step(stepper, carry, consts), in_axes=(0, axes))(carry, consts)
+    return jax.vmap(lambda carry, consts: take_step(stepper, carry, consts), in_axes=(0, axes))(carry, consts)
 
 
 @compiled

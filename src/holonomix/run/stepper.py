@@ -23,7 +23,7 @@ from ..core.types import ArrayLike, Index, Key, Numbers, Real, State, known_arra
 from ..linalg.careful import careful_solves
 from ..mechanics.abstract import AbstractSystem
 from ..methods.base import AbstractMethod, first_failure
-from ..trace.compiled import traced_once
+from ..trace.compiled import compiled, traced_once
 from .arguments import key_data
 
 # Statuses of steps that are repeated with care. An iteration that diverges leaves NaN.
@@ -190,6 +190,12 @@ class Stepper(eqx.Module):
         if not method.stochastic:
             return None
         return jax.random.fold_in(jax.random.wrap_key_data(consts.key), n)
+
+
+@compiled
+def take_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
+    """Take the step before which a trajectory halted."""
+    return stepper.step(eqx.tree_at(lambda c: c.status, carry, jnp.zeros_like(carry.status)), consts)
 
 
 def _shown(method: AbstractMethod, system: AbstractSystem, state: State, memory: PyTree) -> tuple[Any, Any, Any]:

@@ -101,8 +101,49 @@ def test_stops_throw_a_joint_back(arm):
     x = m["slide"].distance(sol)
     assert 0.5 < x.max() < 0.6
     assert m["slide"].rate(sol)[-1] < -0.5
-    with pytest.raises(hx.InputError, match="limits must be one of 'ignore', 'spring', not 'hard'"):
+    with pytest.raises(hx.InputError, match="limits must be one of 'ignore', 'spring', 'bounce', not 'hard'"):
         read(arm, limits="hard")
+
+
+def spinning(lower=-0.5, upper=1.0):
+    """A body that turns about a fixed axis with the rate 1, without forces, between bouncing stops."""
+    m = hx.Mechanism()
+    body = m.body("b", mass=1.0, inertia=[0.1, 0.2, 0.3], angular_velocity=(0, 1.0, 0))
+    hinge = m.revolute("hinge", m.ground, body, at=(0, 0, 0), axis=(0, 1, 0))
+    m.stop(hinge, lower, upper)
+    return m, hinge
+
+
+def test_a_joint_bounces_between_its_stops():
+    m, hinge = spinning()
+    problem = m.problem(dt=0.01)
+    sol = hx.simulate(problem, hx.LineIntegral(4), steps=400, save_every=10)
+    phase = (sol.t + 0.5) % 3.0  # a triangle wave between -0.5 and 1
+    np.testing.assert_allclose(hinge.angle(sol), 1.0 - np.abs(phase - 1.5), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(sol.events[0].t, [1.0, 2.5, 4.0], rtol=0, atol=1e-9)
+    assert np.abs(sol.energy_error()).max() < 1e-15 and sol.constraint_error().max() < 1e-15
+
+
+def test_studies_and_exports_refuse_bouncing_stops(tmp_path):
+    m, hinge = spinning()
+    problem = m.problem(dt=0.01)
+    for study in (hx.certify, hx.lyapunov, lambda problem, method: hx.compare(problem, [method])):
+        with pytest.raises(hx.InputError, match=r"measures smooth motion, and this problem has bouncing stops \(1\)"):
+            study(problem, hx.RATTLE())
+    with pytest.raises(hx.InputError, match=r"this problem has bouncing stops \(1\), which only simulate"):
+        hx.integrate(problem, hx.RATTLE(), steps=3)
+    with pytest.raises(hx.InputError, match="an exported step cannot bounce"):
+        hx.export(problem, hx.RATTLE(), tmp_path / "m.wasm", form="wasm")
+    with pytest.raises(hx.InputError, match="an exported step cannot bounce"):
+        hx.live(problem, hx.RATTLE(), tmp_path / "m.html")
+    with pytest.raises(hx.InputError, match="which leaves no room to bounce"):
+        m.stop(hinge, 0.5, 0.5)
+
+
+def test_limits_of_files_bounce(arm):
+    m = read(arm, limits="bounce", gravity=(0, 0, 0))
+    assert not any("range" in text for text in m.unsupported)
+    assert len(m.problem(dt=1e-3).events) == len(read(arm, limits="spring", gravity=(0, 0, 0))._stops) > 0
 
 
 @pytest.mark.slow

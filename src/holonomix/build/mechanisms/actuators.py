@@ -105,15 +105,15 @@ def dry_friction(torque: float, speed: float) -> Callable[[Any, Any, Any], Any]:
     return lambda t, x, rate: -torque * jnp.tanh(rate / speed)
 
 
-class Stop(eqx.Module):
-    """Elastic stops: `k/2 depth^2` outside of the range of a joint; angles count from the middle of the range."""
+class Range(eqx.Module):
+    """The range of a joint; angles count from its middle."""
 
     coordinate: JointCoordinate
-    stiffness: Any
     lower: Any
     upper: Any
 
-    def energy(self, q: Numbers) -> Any:
+    def depth(self, q: Numbers) -> Any:
+        """How far the joint is outside of its range; negative inside."""
         found = self.coordinate.products(self.coordinate.gather(q))
         middle, half = (self.lower + self.upper) / 2, (self.upper - self.lower) / 2
         if len(found) == 1:
@@ -121,4 +121,18 @@ class Stop(eqx.Module):
         else:
             c, s = jnp.cos(middle), jnp.sin(middle)
             x = jnp.arctan2(found[1] * c - found[0] * s, found[0] * c + found[1] * s)
-        return 0.5 * self.stiffness * jnp.maximum(jnp.abs(x) - half, 0.0) ** 2
+        return jnp.abs(x) - half
+
+    def __call__(self, q: Numbers, p: Numbers) -> Any:
+        """`depth` as a function of an event."""
+        return self.depth(q)
+
+
+class Stop(eqx.Module):
+    """Elastic stops: `k/2 depth^2` outside of the range of a joint."""
+
+    range: Range
+    stiffness: Any
+
+    def energy(self, q: Numbers) -> Any:
+        return 0.5 * self.stiffness * jnp.maximum(self.range.depth(q), 0.0) ** 2

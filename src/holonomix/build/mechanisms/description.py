@@ -46,7 +46,7 @@ class Description:
         self._commands: dict[str, tuple[int, ...]] = {}  # name -> shape of the values
         self._own: dict[str, np.ndarray] = {}  # parameters of the user's functions
         self._applied: list[Any] = []
-        self._stops: list[tuple[Joint, int, float, float, float]] = []
+        self._stops: list[tuple[Joint, int, float, float, float | None]] = []
         self.motors: dict[str, Motor] = {}  # those of a file; see `command`
         self._rates: list[tuple[Joint, int, float]] = []
         self._named: dict[str, np.ndarray] = {}  # positions and
@@ -419,11 +419,21 @@ class Description:
             raise InputError(f"joint {joint.name!r}: the speed of friction must be positive")
         self._joint_forces.append((joint, which, 0.0, dry_friction(torque, speed)))
 
-    def stop(self, joint: Joint, lower: float, upper: float, *, stiffness: float, which: int = 0) -> None:
-        """Elastic stops of a joint: a spring acts outside of the range. A range of angles spans at most one turn."""
+    def stop(self, joint: Joint, lower: float, upper: float, *, stiffness: float | None = None, which: int = 0) -> None:
+        """Stops of a joint: outside of the range a spring of this `stiffness` acts; without one, the joint bounces.
+
+        A bounce is elastic and changes only the momentum (`hx.Event(..., bounce=True)`). A range of angles spans
+        at most one turn.
+        """
         kind = self._position("a stop", joint, which).kind
         lower, upper = number("a stop: lower", lower), number("a stop: upper", upper)
-        stiffness = number("a stop: stiffness", stiffness, 0)
+        if stiffness is None:
+            if lower == upper:
+                raise InputError(
+                    f"joint {joint.name!r}: its stops are both at {lower:g}, which leaves no room to bounce"
+                )
+        else:
+            stiffness = number("a stop: stiffness", stiffness, 0)
         if not lower <= upper or (kind == "angle" and upper - lower >= 2 * np.pi):
             raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} must be a range within one turn")
         self._stops.append((joint, which, lower, upper, stiffness))

@@ -16,9 +16,10 @@ from ...core.errors import ConstraintRankError, ConvergenceError, HolonomixError
 from ...core.types import known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
+from ...run.events import Event
 from ...trace.signatures import Parametrized
 from . import queries
-from .actuators import Stop
+from .actuators import Range, Stop
 from .assembly import Equations, Redundancy, close, find_redundant
 from .bodies import KINDS, Body, expand, frame_rate
 from .closing import close_by_joints
@@ -165,10 +166,14 @@ class Mechanism(Description):
         def build() -> list[Any]:
             each = np.repeat(self._start()[2][:, None], self.dimensions, axis=1)
             holding = [term for term, _ in local_terms([("positions", held)])]  # one for each row
-            return [known_array(each), self._potential(), self._force(), *holding, *self._terms(each)]
+            parts = [known_array(each), self._potential(), self._force(), *self._bounces()]
+            return [*parts, *holding, *self._terms(each)]
 
         mass, potential, force, *terms = vary(self, names, build) if names else build()
+        walls, terms = terms[: (count := len(self._bounces()))], terms[count:]
         holding, terms = terms[: len(held)], terms[len(held) :]
+        if not all(isinstance(wall, Range) for wall in walls):
+            raise InputError("the places of joints that bounce cannot be parameters; elastic stops follow them")
         mass, known = as_mass(mass), {name: quantities(self)[name].read() for name in names}
         values = self.commands() | known or None
         if values and force is not None:
@@ -179,7 +184,8 @@ class Mechanism(Description):
             holder = System(potential, [*terms, *holding], mass=mass, params=values) if holding else None
             start = Start(self, system, holder, q0, known_array(v), t0)
         label = name or self.name
-        problem = Problem(system, q0, p0, dt, t1, name=label, scene=make_scene(self), source=self, start=start)
+        scene, events = make_scene(self), tuple(Event(wall, direction=1, bounce=True) for wall in walls)
+        problem = Problem(system, q0, p0, dt, t1, name=label, scene=scene, source=self, start=start, events=events)
         return problem.with_params(dict(params)) if names and isinstance(params, Mapping) else problem
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -302,12 +308,19 @@ class Mechanism(Description):
             JointSpring(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(rest))
             for joint, which, k, rest in self._joint_springs
         )
-        stops = tuple(
-            Stop(coordinate_of(joint.coordinates[which]), jnp.asarray(k), jnp.asarray(lower), jnp.asarray(upper))
-            for joint, which, lower, upper, k in self._stops
-        )
+        stops = tuple(Stop(reach, jnp.asarray(k)) for _, reach, k in self._ranges() if k is not None)
         pairs = make_pairs([spring[:5] for spring in self._springs if spring[2] != 0])
         return MechanismPotential(known_array(weight), tuple(pairs), (*springs, *stops))
+
+    def _ranges(self) -> list[tuple[Joint, Range, float | None]]:
+        """The joints with stops, their ranges, and the stiffness of elastic stops."""
+        return [
+            (joint, Range(coordinate_of(joint.coordinates[which]), jnp.asarray(lower), jnp.asarray(upper)), k)
+            for joint, which, lower, upper, k in self._stops
+        ]
+
+    def _bounces(self) -> list[Range]:
+        return [reach for _, reach, k in self._ranges() if k is None]
 
     def observables(self, problem: Problem) -> dict[str, Any]:
         """Positions, rates and reaction forces of all joints for `observe=`, by names such as `elbow.angle`.

@@ -59,7 +59,8 @@ def from_mjcf(
     file does.
 
     Actuators of joints become motors, `m.motors`, which exert no force until `m.command`. `limits="spring"` turns joint
-    ranges into elastic stops, and `friction=True` turns `frictionloss` into a smooth force.
+    ranges into elastic stops, `"bounce"` into elastic impacts, and `friction=True` turns `frictionloss` into a smooth
+    force.
     """
     check_options(limits, friction)
     try:
@@ -117,7 +118,7 @@ class _Reader:
         self._name_frames()
         for k in range(self.model.nu):
             self._actuator(k)
-        add_stops(self.mechanism, self.ranges, STOP_TIME)
+        add_stops(self.mechanism, self.ranges, None if self.limits == "bounce" else STOP_TIME)
         self._keyframes()
         self.mechanism.unsupported = warn_about(self.path, self.left_out)
         self.mechanism.configure(positions, velocities)
@@ -233,7 +234,7 @@ class _Reader:
             more = [self._reflected(key, number) for key in ("armature", "damping")]
             rotor, damping = rotor + more[0], damping + more[1]
         limited, loss = bool(model.jnt_limited[number]), float(np.max(model.dof_frictionloss[dofs]))
-        stops, rubs = limited and self.limits == "spring", loss > 0 and self.friction
+        stops, rubs = limited and self.limits != "ignore", loss > 0 and self.friction
         if kind in ("free", "ball"):
             stops = rubs = False
         if stops and kind == "hinge" and np.ptp(model.jnt_range[number]) >= 2 * np.pi:

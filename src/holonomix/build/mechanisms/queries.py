@@ -142,8 +142,8 @@ def solve(
     return (x / root).reshape(q.shape), forces
 
 
-def add_stops(mechanism: Mechanism, ranges: list[tuple[Joint, float, float]], time: float) -> None:
-    """Elastic stops of joints with stiffness `k = inertia / time^2`, from the joint inertia at the start."""
+def add_stops(mechanism: Mechanism, ranges: list[tuple[Joint, float, float]], time: float | None) -> None:
+    """Stops of joints: elastic with the stiffness `inertia / time^2` of the start, or bouncing if `time` is None."""
     if not ranges:
         return
     equations, (q, _, _) = mechanism.equations, mechanism._start()
@@ -153,7 +153,7 @@ def add_stops(mechanism: Mechanism, ranges: list[tuple[Joint, float, float]], ti
     free = s - (np.linalg.lstsq(a.T, s.T, rcond=RANK)[0].T @ a)
     for (joint, lower, upper), mobility in zip(ranges, np.sum(free**2, axis=1), strict=True):
         if mobility > RANK * np.sum(s**2, axis=1).max():
-            mechanism.stop(joint, lower, upper, stiffness=float(1 / mobility) / time**2)
+            mechanism.stop(joint, lower, upper, stiffness=None if time is None else float(1 / mobility) / time**2)
 
 
 def _state(

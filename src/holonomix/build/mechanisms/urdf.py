@@ -76,7 +76,8 @@ def from_urdf(
     URDF file cannot express ("SPHERICAL", or "UJOINT_" and two axes, as in "UJOINT_ZY").
 
     Every `<actuator>` of a `<transmission>` becomes a motor, `m.motors`, which exerts no force until `m.command`.
-    `limits="spring"` turns joint limits into elastic stops, and `friction=True` turns dry friction into a smooth force.
+    `limits="spring"` turns joint limits into elastic stops, `"bounce"` into elastic impacts, and `friction=True` turns
+    dry friction into a smooth force.
     """
     check_options(limits, friction)
     if inertia not in ("refuse", "repair"):
@@ -183,7 +184,7 @@ class _Reader:
             self.mechanism.joint({"6d": "fixed", "3d": "spherical"}[kind], label, a, b)
         self._name_frames()
         self._transmissions()
-        add_stops(self.mechanism, self.ranges, STOP_TIME)
+        add_stops(self.mechanism, self.ranges, None if self.limits == "bounce" else STOP_TIME)
         for tag in SKIPPED:
             self.left_out[f"<{tag}>"] = len(self.robot.findall(tag))
         self.left_out["contacts (<collision>)"] = len(self.robot.findall("link/collision"))

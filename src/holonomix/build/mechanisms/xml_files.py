@@ -168,7 +168,7 @@ def warn_repaired(path: str | Path, changes: list[str]) -> None:
         warnings.warn(text, RepairedWarning, stacklevel=4)
 
 
-LIMITS = ("ignore", "spring")
+LIMITS = ("ignore", "spring", "bounce")
 STOP_TIME = 0.02  # seconds; a joint at its stop has the angular frequency 1/STOP_TIME
 
 

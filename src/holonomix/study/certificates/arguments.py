@@ -21,6 +21,11 @@ def check_problem(call: str, problem: object, *start: object) -> None:
             raise InputError(
                 f"{call} takes the start from the problem, not {short_repr(start)}: give {PROBLEM}, and options by name"
             )
+        if problem.events:
+            raise InputError(
+                f"{call} measures smooth motion, and this problem has bouncing stops ({len(problem.events)}): "
+                "take elastic ones (limits='spring') or none"
+            )
         return
     if isinstance(problem, AbstractMethod) or isinstance(problem, type) and issubclass(problem, AbstractMethod):
         name = problem.__name__ if isinstance(problem, type) else type(problem).__name__

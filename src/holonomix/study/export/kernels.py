@@ -154,6 +154,8 @@ def make_kernel(
     `measure` are observables as functions of (system, q, p, t), of the system with the parameters of the moment.
     """
     carry, row = (jax.tree.map(lambda x: np.asarray(x)[0], part) for part in loop.start())
+    if loop.watch.events:
+        raise InputError("an exported step cannot bounce; only simulate and simulate_ensemble treat bouncing stops")
     consts = jax.tree.map(np.asarray, loop.lane(0))
     if consts.dt.dtype != np.float64:
         raise _refusal(loop, "kernels are compiled for 64-bit floats only")

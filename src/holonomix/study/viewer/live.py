@@ -111,6 +111,8 @@ def live(
 def live_options(solution: Any) -> dict[str, Any]:
     """The kernel of a run, as a second source of frames on the page of its rows."""
     loop = solution.loop
+    if loop.watch.bounces:
+        raise InputError("a live page cannot bounce: view this run without live=True")
     names = {"dt": float(loop.consts.dt), "t0": float(loop.consts.t0), "key": loop.consts.key}
     given = Arguments.of(loop.system, loop.method, loop.q0[0], loop.p0[0], Options(steps=1, **names))
     options = _options([_compiled(given)], t1=abs(float(solution.t[-1] - solution.t[0])))
