@@ -82,7 +82,7 @@ def _gentle_step(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Re
 
 
 @compiled
-def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> Any:
+def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dts: Numbers) -> Any:
     """For each step size, the smallest cosine between a row of G before and after an unconstrained step."""
     speed, force = system.velocity(q, p), system.inverse_mass(q, system.force(q, p, t))
     mass, before = system.mass_form(q), system.linearize(q, t)
@@ -92,7 +92,7 @@ def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes:
         both = after.row_products(mass, q, after) * before.row_products(mass, q, before)
         return jnp.min(after.row_products(mass, q, before) / jnp.sqrt(both))
 
-    return jax.lax.map(smallest, sizes)
+    return jax.lax.map(smallest, dts)
 
 
 def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> str | None:
@@ -122,10 +122,12 @@ def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: 
 
 
 @compiled
-def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> tuple[Any, Any, Any]:
-    """The relative changes of constraint forces and of all other forces over time steps of these sizes.
+def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dts: Numbers) -> tuple[Any, Any, Any]:
+    """Changes of the constraint forces, changes of all other forces, and the power that constraints transfer.
 
-    The third result is the power that constraint forces transfer between coordinates, relative to the kinetic energy.
+    The changes are relative, one per entry of `dts`: from the start to the end of one explicit step of that size with
+    constant forces. The power is a scalar, the rate at which constraint forces take energy from some coordinates and
+    give it to others, divided by the kinetic energy.
     """
 
     def forces(q: Numbers, p: Numbers, t: Real) -> tuple[Any, Any]:
@@ -139,7 +141,7 @@ def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, size
         after = forces(q + h * speed + h**2 / 2 * system.inverse_mass(q, push), p + h * push, t + h)
         return norm(after[0] - held) / norm(held), norm(after[1] - applied) / jnp.maximum(norm(held), norm(applied))
 
-    return *jax.lax.map(changes, sizes), jnp.sum(jnp.maximum(-speed * held, 0.0)) / system.kinetic(q, p)
+    return *jax.lax.map(changes, dts), jnp.sum(jnp.maximum(-speed * held, 0.0)) / system.kinetic(q, p)
 
 
 def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
