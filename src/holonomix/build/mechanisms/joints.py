@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core.checks import number
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from .bodies import Body
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .results import JointResults
@@ -73,7 +74,7 @@ def vector(body: Body, what: np.ndarray, why: str, *, point: bool) -> Vector:
     return Vector(((body, c),), np.zeros(body.dimension))
 
 
-def _unit(why: str, name: str, value: Any, dimension: int) -> np.ndarray:
+def _unit(why: str, name: str, value: ArrayLike | None, dimension: int) -> np.ndarray:
     v = numbers(why, name, value, dimension)
     size = np.linalg.norm(v)
     if not size > 0:

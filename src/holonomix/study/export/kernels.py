@@ -19,9 +19,10 @@ from jaxtyping import PyTree
 from ...compiler.emit import KERNEL, KernelEmitter, Layout
 from ...compiler.graph import Unsupported
 from ...compiler.program import Program
-from ...compiler.runner import ASKED_LIMIT, choose_program
+from ...compiler.runner import ASKED_LIMIT, LoopBody, choose_program
 from ...core.errors import InputError
 from ...core.status import Status
+from ...core.types import ArrayLike
 from ...linalg.small import UNROLL
 from ...mechanics.projection import direct_momenta, nearest_point
 from ...run.loop import Loop
@@ -125,7 +126,7 @@ class Block:
     def __init__(self) -> None:
         self.end, self.values = 0, []
 
-    def add(self, name: str, value: Any) -> Field:
+    def add(self, name: str, value: ArrayLike) -> Field:
         value = np.asarray(value, order="C")
         field = Field(name, self.reserve(value.nbytes), value.dtype, np.shape(value))
         self.values.append((field, value))
@@ -211,11 +212,11 @@ def make_kernel(
     )
 
 
-def _choose(body: Any, carry: PyTree, consts: PyTree) -> Program:
+def _choose(body: LoopBody, carry: PyTree, consts: PyTree) -> Program:
     return choose_program(body, carry, consts, True, False, ASKED_LIMIT)
 
 
-def _program(loop: Loop, body: Any, carry: PyTree, consts: PyTree) -> Program:
+def _program(loop: Loop, body: LoopBody, carry: PyTree, consts: PyTree) -> Program:
     try:
         return _choose(body, carry, consts)
     except Unsupported as error:

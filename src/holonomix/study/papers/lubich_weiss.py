@@ -45,7 +45,7 @@ def pendulum(eps: float) -> tuple[Any, Any]:
 
 
 def errors(
-    problem: hx.Problem, method: hx.AbstractMethod, h: float, t1: float = END, fine: Any = None
+    problem: hx.Problem, method: hx.AbstractMethod, h: float, t1: float = END, fine: hx.Solution | None = None
 ) -> tuple[float, float, np.ndarray, float]:
     """Largest errors of positions and projected momenta, drift of the actions, largest error of the whole momenta.
 
