@@ -34,7 +34,7 @@ def program():
 
 
 def test_every_operation_is_rounded_and_none_are_contracted(program):
-    text = ptx.ptx(program, 90)
+    text = ptx.team_ptx(program, 90)[0]
     assert f".visible .entry {KERNEL}(" in text and ".target sm_90" in text
     arithmetic = re.findall(r"\b(?:add|sub|mul|div|sqrt|fma)(?:\.\w+)*\.f64", text)
     assert len(arithmetic) > 20
@@ -276,7 +276,7 @@ def test_a_function_without_the_library_is_named(monkeypatch):
     program = kernels.lower(loop, np.float64(0.5), np.float64(0.1))
     monkeypatch.setattr(ptx, "libdevice", lambda: None)
     with pytest.raises(kernels.Unsupported, match="asinh"):
-        ptx.ptx(program, 90)
+        ptx.team_ptx(program, 90)
 
 
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason="the tests themselves run on a GPU")

@@ -302,7 +302,7 @@ class CudaRunner(KernelRunner):
             raise ValueError("rows and every must not be negative")
         p = self.program
         count = int(jax.tree.leaves(carry)[0].shape[0])
-        axes = batch_axes(p.consts_tree, consts, axes)
+        axes = batch_axes(consts, axes)
         parts = next(
             k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * MIN_PER_DEVICE)
         )
@@ -393,7 +393,9 @@ def _pieces(array: jax.Array, devices: list[Any]) -> list[jax.Array]:
 
 
 @functools.lru_cache(256)
-def _allocator(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Sharding) -> Callable[[], list[jax.Array]]:
+def _allocator(
+    arrays: tuple[tuple[tuple[int, ...], str], ...], place: Sharding | None
+) -> Callable[[], list[jax.Array]]:
     """A compiled function that allocates arrays of these shapes and types together."""
     return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays], out_shardings=place)
 

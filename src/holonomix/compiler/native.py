@@ -233,7 +233,7 @@ class NativeRunner(KernelRunner):
         if not leaves:
             raise TypeError("run needs a carry with at least one array")
         count = int(leaves[0].shape[0])
-        own = [None] * len(p.consts) if axes is None else batch_axes(p.consts_tree, consts, axes)
+        own = [None] * len(p.consts) if axes is None else batch_axes(consts, axes)
         leads = [count] * len(p.carry), [count if a == 0 else None for a in own]
         if count == 1 and self.lanes == 1:
             carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", leads[0], None)

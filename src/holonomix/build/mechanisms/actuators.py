@@ -71,17 +71,19 @@ def geared(gear: float) -> Law:
     return lambda u, x, rate: gear * u
 
 
-def affine(gear: float, shift: float, gain: Sequence[float], bias: Sequence[float], limits: Any) -> Law:
+def affine(
+    gear: float, shift: float, gain: np.ndarray, bias: np.ndarray, limits: Sequence[tuple[float, ...] | None]
+) -> Law:
     """MuJoCo's actuators: `force = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l'`, `l = gear (x + shift)`.
 
     `limits` bound the command, the force, and the torque on the joint; None means no bound.
     """
-    gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
+    g, b = ([float(x) for x in y[:3]] for y in (gain, bias))
 
     def law(u: Real, x: Real, rate: Real) -> Any:
         length, speed = gear * (x + shift), gear * rate
         u = u if limits[0] is None else jnp.clip(u, *limits[0])
-        force = (gain[0] + gain[1] * length + gain[2] * speed) * u + bias[0] + bias[1] * length + bias[2] * speed
+        force = (g[0] + g[1] * length + g[2] * speed) * u + b[0] + b[1] * length + b[2] * speed
         torque = gear * (force if limits[1] is None else jnp.clip(force, *limits[1]))
         return torque if limits[2] is None else jnp.clip(torque, *limits[2])
 

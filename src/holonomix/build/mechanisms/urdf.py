@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -99,6 +99,17 @@ def _pose(element: Element | None) -> Pose:
     return xyz, roll_pitch_yaw(numbers(origin, "rpy", 3, (0, 0, 0)))
 
 
+def _end_of(joint: Element, tag: str, known: Container[str], what: str) -> tuple[Element, str]:
+    """The child `tag` of a joint and the name of its link, which must be `known`; `what` names the joint in errors."""
+    element = joint.find(tag)
+    if element is None:
+        raise InputError(f"{what} has no <{tag}>")
+    link = required(element, "link")
+    if link not in known:
+        raise InputError(f"{what} refers to link {link!r}, which does not exist")
+    return element, link
+
+
 @dataclasses.dataclass
 class _Group:
     """Links held together by fixed joints: their inertias, joints to other links, and poses in the first link."""
@@ -141,13 +152,8 @@ class _Reader:
         return found
 
     def _link_of(self, joint: Element, end: str) -> str:
-        element = joint.find(end)
-        if element is None:
-            raise InputError(f"joint {joint.get('name')!r} has no <{end}>")
-        name = required(element, "link")
-        if name not in self.links:
-            raise InputError(f"joint {joint.get('name')!r} refers to link {name!r}, which does not exist")
-        return name
+        """The name of the link in the element `end` of a joint."""
+        return _end_of(joint, end, self.links, f"joint {joint.get('name')!r}")[1]
 
     def _connect(self) -> None:
         for name, joint in self.joints.items():
@@ -448,12 +454,7 @@ class _Reader:
             raise InputError(f"loop joint {name!r} has the unknown type {kind!r}")
         ends = []
         for tag in ("link1", "link2"):
-            element = loop.find(tag)
-            if element is None:
-                raise InputError(f"loop joint {name!r} has no <{tag}>")
-            link = required(element, "link")
-            if link not in self.where:
-                raise InputError(f"loop joint {name!r} refers to link {link!r}, which does not exist")
+            element, link = _end_of(loop, tag, self.where, f"loop joint {name!r}")
             body, pose = self.where[link]
             xyz = numbers(element, "xyz", 3, (0, 0, 0))
             own = (xyz, roll_pitch_yaw(numbers(element, "rpy", 3, (0, 0, 0))))

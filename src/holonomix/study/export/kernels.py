@@ -174,7 +174,7 @@ def make_kernel(
             reason = str(error)
     rows = {key: block.add(key.replace("/", "."), row[key]) for key in sorted(row)}
     paths = jax.tree_util.tree_flatten_with_path(consts)[0]
-    constants = [block.add(_constant_name(path, loop), value) for path, value in paths]
+    constants = [block.add(_constant_name(path), value) for path, value in paths]
     leaves = jax.tree_util.tree_flatten_with_path(carry)[0]
     memory = [block.add("carry" + jax.tree_util.keystr(path), value) for path, value in leaves]
     projected = block.add("projected", np.zeros((), np.int32))
@@ -228,7 +228,7 @@ def _refusal(loop: Loop, reason: str) -> InputError:
     return InputError(f"{loop.method.name}{what} cannot be exported: {reason} (hx.explain says the same)")
 
 
-def _constant_name(path: tuple[Any, ...], loop: Loop) -> str:
+def _constant_name(path: tuple[Any, ...]) -> str:
     """`params.NAME` for what users set, the field of `Consts` for numbers of the run, a path for other arrays."""
     text = jax.tree_util.keystr(path)
     head = ".arrays[0].params"

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
 }
 
 
-def effective_reference(problem: hx.Problem, spacing: float, t1: float) -> Any:
+def effective_reference(problem: hx.Problem, spacing: float, t1: float) -> hx.Solution:
     """The effective motion, by a composition of RATTLE of order eight."""
     system = hx.effective(problem.system, problem.q0, problem.p0)
     q, p = problem.system.project(problem.q0, problem.p0)
