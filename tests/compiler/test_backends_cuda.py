@@ -117,7 +117,7 @@ def test_what_follows_from_common_constants_is_shared(program, monkeypatch):
             return ctypes.cast(fn if b"common[" in text else self.fn, ctypes.c_void_p)
 
     monkeypatch.setattr(cuda, "driver", lambda ordinal: Both(program))
-    monkeypatch.setattr(cuda, "SHORT", 0)
+    monkeypatch.setattr(cuda, "MAX_SHORT", 0)
     runner, alone = cuda.CudaRunner(program, jax.devices("cpu")[:1]), kernels.build(program)
     for consts, axes in ((CONSTS, None), (CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}, AXES)):
         got = runner.run(starts(9), consts, axes, rows=2, every=30)
