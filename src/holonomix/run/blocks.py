@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core import columns
 from ..core.errors import InputError
+from .arguments import EnsembleStoreLike
 from .checkpoint import GIVEN, OTHER, Identity, check_same_backend, check_same_run
 from .events import Found
 from .io import EnsembleStore, StorePlace, is_store
@@ -220,7 +221,7 @@ def load_rows(loop: Loop, store: EnsembleStore) -> Rows:
 
 def open_store(
     loop: Loop,
-    store: object,
+    store: EnsembleStoreLike,
     block: int | None,
     backend: str,
     *,
