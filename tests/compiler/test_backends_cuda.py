@@ -71,7 +71,7 @@ def as_one_thread(program, place: dict[str, int], target=ptx.PTX):
         text = text.replace(f"@{intrinsic}(", f"@{name}(")
         text = text if root in text else root + "\n" + text
     text = text.replace("@__nv_", "@")
-    llvm, _ = native._llvm()
+    llvm, _ = native.load_llvm()
     builder = llvm.JITLibraryBuilder()
     builder.add_object_img(native._machine().emit_object(native.optimize(text)))
     builder.add_current_process()

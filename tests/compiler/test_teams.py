@@ -71,7 +71,7 @@ class Team:
         text = (
             text.replace("again:\n", "again:\n  call void @llvm.nvvm.again()\n") + "declare void @llvm.nvvm.again()\n"
         )
-        self.builder = native._llvm()[0].JITLibraryBuilder()
+        self.builder = native.load_llvm()[0].JITLibraryBuilder()
         for name, fn in functions.items():
             own = name.replace(".", "_")
             text = re.sub(rf"llvm\.nvvm\.{re.escape(name)}(?=\()", own, text)
