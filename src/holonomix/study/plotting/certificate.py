@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from .notebook import Picture
 from .ticks import label_log_axis
 
-if TYPE_CHECKING:
-    from ..certificates.certification import Certificate
-
 _COLORS = {True: "tab:green", False: "tab:red", None: "tab:gray"}
 _MARKS = {True: "confirmed", False: "FAILED", None: ""}
 
 
-def plot_certificate(certificate: Certificate) -> Picture:
+def plot_certificate(certificate: Any) -> Picture:
     """Plot errors over step sizes with lines of the declared orders, and list every finding with its verdict."""
     figure = Picture(figsize=(11, 4.6), layout="constrained")
     grid = figure.add_gridspec(1, 2, width_ratios=(1, 1.25))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .notebook import Picture
 from .ticks import label_log_axis
 
-if TYPE_CHECKING:
-    from ..certificates.comparison import Comparison
 
-
-def work_precision(comparison: Comparison) -> Picture:
+def work_precision(comparison: Any) -> Picture:
     """Plot `hx.compare(problem, methods)`: error over work, and error over the step size."""
     figure = Picture(figsize=(10.5, 4.4), layout="constrained")
     by_work, by_step = figure.subplots(1, 2, sharey=True)

@@ -31,7 +31,6 @@ from .recording import BALANCE, Reader, Recording, from_problem, from_solution, 
 if TYPE_CHECKING:
     from holonomix.run.ensemble import Ensemble
     from holonomix.run.solution import Solution
-    from holonomix.study.certificates.certification import Certificate
 
 FRAMES = 2000
 MAX_NUMBERS = 160_000  # coordinates in all frames of a page: about 0.9 MB
@@ -50,7 +49,7 @@ def write_page(
     *,
     rows: int = FRAMES,
     reload: float = 0.0,
-    certificate: Certificate | Mapping[str, Any] | None = None,
+    certificate: Any = None,
     live: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the page of a store, a solution, an ensemble or the start of a problem.
@@ -90,7 +89,7 @@ def show_page(
     path: str | os.PathLike[str] | None = None,
     *,
     open: bool | None = None,
-    certificate: Certificate | Mapping[str, Any] | None = None,
+    certificate: Any = None,
     live: bool = False,
 ) -> Path:
     """Write the page, and open it in a browser, or show it in a notebook, unless a path was given.
@@ -145,7 +144,7 @@ def page_of(
     *,
     rows: int = FRAMES,
     reload: float = 0.0,
-    certificate: Certificate | Mapping[str, Any] | None = None,
+    certificate: Any = None,
     live: Mapping[str, Any] | None = None,
 ) -> str:
     """The HTML of the page, which loads nothing else; names from the run are escaped.

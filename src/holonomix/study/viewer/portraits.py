@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from holonomix.core.columns import entry_name
 
 from .recording import Recording, Table
-
-if TYPE_CHECKING:
-    from holonomix.study.certificates.certification import Certificate
 
 MAX_COORDINATES = 4
 MAX_ROWS = 1 << 21  # rows that are read for sections and spectra
@@ -136,7 +133,7 @@ def kept_table(
     return Table("This run", ("", "largest"), tuple(rows)) if rows else None
 
 
-def certificate_table(certificate: Certificate | Mapping[str, Any]) -> Table:
+def certificate_table(certificate: Any) -> Table:
     """A table of the findings of a `Certificate`, or of the result of its `to_dict`."""
     data = certificate if isinstance(certificate, Mapping) else certificate.to_dict()
     words = {True: "confirmed", False: "FAILED"}
