@@ -31,7 +31,6 @@ from holonomix.run.stepper import make_stepper
 
 T, GOALS = 50.0, (1e-10, 1e-13)
 DAYS = 1e6
-LANES = 8
 BODIES = 2048  # trajectories of the batch
 
 

@@ -101,7 +101,7 @@ class Interpreter:
     def run(self, carry, consts, consts_axes=None, *, rows: int, every: int):
         p = self.program
         count = int(jax.tree.leaves(carry)[0].shape[0])
-        axes = batch_axes(p.consts_tree, consts, consts_axes)
+        axes = batch_axes(consts, consts_axes)
         given = to_arrays(p.consts, p.consts_tree, consts, "consts", [count if a == 0 else None for a in axes])
         start = to_arrays(p.carry, p.carry_tree, carry, "carry", [count] * len(p.carry))
         found = [

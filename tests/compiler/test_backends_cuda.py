@@ -34,7 +34,7 @@ def program():
 
 
 def test_every_operation_is_rounded_and_none_are_contracted(program):
-    text = ptx.ptx(program, 90)
+    text = ptx.team_ptx(program, 90)[0]
     assert f".visible .entry {KERNEL}(" in text and ".target sm_90" in text
     arithmetic = re.findall(r"\b(?:add|sub|mul|div|sqrt|fma)(?:\.\w+)*\.f64", text)
     assert len(arithmetic) > 20
@@ -71,7 +71,7 @@ def as_one_thread(program, place: dict[str, int], target=ptx.PTX):
         text = text.replace(f"@{intrinsic}(", f"@{name}(")
         text = text if root in text else root + "\n" + text
     text = text.replace("@__nv_", "@")
-    llvm, _ = native._llvm()
+    llvm, _ = native.load_llvm()
     builder = llvm.JITLibraryBuilder()
     builder.add_object_img(native._machine().emit_object(native.optimize(text)))
     builder.add_current_process()
@@ -117,7 +117,7 @@ def test_what_follows_from_common_constants_is_shared(program, monkeypatch):
             return ctypes.cast(fn if b"common[" in text else self.fn, ctypes.c_void_p)
 
     monkeypatch.setattr(cuda, "driver", lambda ordinal: Both(program))
-    monkeypatch.setattr(cuda, "SHORT", 0)
+    monkeypatch.setattr(cuda, "MAX_SHORT", 0)
     runner, alone = cuda.CudaRunner(program, jax.devices("cpu")[:1]), kernels.build(program)
     for consts, axes in ((CONSTS, None), (CONSTS | {"dt": np.linspace(0.005, 0.02, 9)}, AXES)):
         got = runner.run(starts(9), consts, axes, rows=2, every=30)
@@ -276,7 +276,7 @@ def test_a_function_without_the_library_is_named(monkeypatch):
     program = kernels.lower(loop, np.float64(0.5), np.float64(0.1))
     monkeypatch.setattr(ptx, "libdevice", lambda: None)
     with pytest.raises(kernels.Unsupported, match="asinh"):
-        ptx.ptx(program, 90)
+        ptx.team_ptx(program, 90)
 
 
 @pytest.mark.skipif(jax.default_backend() == "gpu", reason="the tests themselves run on a GPU")

@@ -71,7 +71,7 @@ class Team:
         text = (
             text.replace("again:\n", "again:\n  call void @llvm.nvvm.again()\n") + "declare void @llvm.nvvm.again()\n"
         )
-        self.builder = native._llvm()[0].JITLibraryBuilder()
+        self.builder = native.load_llvm()[0].JITLibraryBuilder()
         for name, fn in functions.items():
             own = name.replace(".", "_")
             text = re.sub(rf"llvm\.nvvm\.{re.escape(name)}(?=\()", own, text)
@@ -221,6 +221,6 @@ def test_operations_are_ordered_for_few_registers(monkeypatch):
     needs = {n: [a for a in program.graph.args[n] if program.graph.op[a] != "const"] for n in nodes}
     most = [register_order.excess(program, order, needs, {nodes[-1]})[1] for order in (nodes, best)]
     assert most[0] > 150 and most[1] < 40
-    text = ptx.ptx(program, 90)
+    text = ptx.team_ptx(program, 90)[0]
     monkeypatch.setattr(register_order, "ROOM", 1 << 20)  # then none is beyond
-    assert ptx.ptx(program, 90) != text
+    assert ptx.team_ptx(program, 90)[0] != text

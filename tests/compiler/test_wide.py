@@ -13,7 +13,7 @@ from jax import lax
 import holonomix as hx
 from holonomix import compiler as kernels
 from holonomix.compiler import native, runner, values
-from holonomix.compiler.ptx import ptx
+from holonomix.compiler.ptx import team_ptx
 from holonomix.compiler.wide import Axes, in_step
 from holonomix.linalg.cyclic import CyclicTridiagonal
 from holonomix.linalg.tridiagonal import Tridiagonal
@@ -302,7 +302,7 @@ def test_ptx_has_the_loops():
     sizes = []
     for links in (20, 200):
         loop, carry, consts = _chain(links)
-        text = ptx(kernels.lower(loop, carry, consts, wide=True), 90)
+        text, _ = team_ptx(kernels.lower(loop, carry, consts, wide=True), 90)
         assert "ld.local" in text and "st.local" in text
         sizes.append(text.count("\n"))
     assert sizes[1] < 1.1 * sizes[0]

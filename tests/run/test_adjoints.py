@@ -95,7 +95,7 @@ def test_a_million_steps():
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        (hx.SHAKE(), "remembers more"),
+        (hx.SHAKE(), "has memory beyond"),
         (hx.RK4(), "is not symmetric"),
         (hx.VRATTLE(), "chooses its own"),
         (hx.GLA(hx.RATTLE(), friction=1.0, temperature=1.0), "draws random numbers"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .graph import Branches, Graph, Loop, Scope
+from .graph import Branches, Graph, Loop, Scope, is_within
 
 if TYPE_CHECKING:
     from .trace import Tracer
@@ -51,7 +51,7 @@ def _reachable(g: Graph, scope: Scope, roots: list[int]) -> list[int]:
     work = list(roots)
     while work:
         n = work.pop()
-        if n in found or g.op[n] == "const" or not _within(g.scope[n], scope):
+        if n in found or g.op[n] == "const" or not is_within(g.scope[n], scope):
             continue
         found.add(n)
         work.extend(g.args[n])
@@ -59,12 +59,6 @@ def _reachable(g: Graph, scope: Scope, roots: list[int]) -> list[int]:
         if isinstance(attr, Loop | Branches):
             work += attr.uses
     return sorted(found)
-
-
-def _within(inner: Scope | None, outer: Scope) -> bool:
-    while inner is not None and inner.depth > outer.depth:
-        inner = inner.parent
-    return inner is outer
 
 
 def _find(g: Graph, n: int, args: list[int], scope: Scope) -> int | None:

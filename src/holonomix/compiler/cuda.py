@@ -1,7 +1,7 @@
-"""The cuda back end: all steps of all rows in one GPU kernel, one trajectory per thread, compiled through LLVM.
+"""The cuda back end: one GPU kernel, compiled through LLVM, takes all steps of all rows.
 
-The CUDA driver library is called directly; it compiles PTX to machine code and caches it. Arrays stay on the device
-between calls.
+Each thread computes one trajectory, or a team of threads shares one. The CUDA driver library is called directly; it
+compiles PTX to machine code and caches it. Arrays stay on the device between calls.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import PyTree
 
+from ..core.types import ArrayLike
 from .emit import KERNEL, Layout
 from .foreign import register
 from .graph import Unavailable, defects
@@ -29,26 +30,29 @@ from .program import Program
 from .ptx import ALONE, Team, limited, spilling, team_ptx
 from .runner import KernelRunner, LoopBody, batch_axes, from_arrays, lower_with, to_arrays
 
-MIN_PER_DEVICE = 1024  # trajectories for each of several devices
-LOCAL = 1 << 18  # bytes of arrays per thread, at most
+MIN_PER_DEVICE = 1024  # trajectories; smaller shares use fewer devices
+MAX_LOCAL_BYTES = 1 << 18  # of arrays per thread
 MAX_OPERATIONS = 8_000  # operations of a straight-line program; the driver takes minutes to compile longer ones
 THREADS = (32, 128)  # per block: for small batches, so that they occupy all multiprocessors, and for large ones
 # Short programs, and those of teams, are fastest if 16 warps fit on a multiprocessor (measured on an H200); this limits
 # the registers per thread. Long programs need all registers: with half of them, one of 10 000 operations takes three
 # times as long. They also spill. If the driver can spill to shared memory, four blocks of 64 threads share a
 # multiprocessor; else four of 32, so that most of the spilled values stay in the L1 cache.
-SHORT, REGISTERS, BLOCKS = 800, 128, 4
-SPILLING, SPILLED = 13_000, 64  # first driver version that spills to shared memory, and threads per block then
+MAX_SHORT = 800  # operations of a short program
+MAX_REGISTERS = 128  # per thread of a short program
+BLOCKS = 4  # per multiprocessor, of a long program
+MIN_SPILLING_DRIVER = 13_000  # first driver version that spills to shared memory
+SPILLING_THREADS = 64  # per block of a program that spills to shared memory
 _CAPABILITY, _PROCESSORS, _SHARED = (75, 76), 16, 97  # numbers of device attributes
 _DYNAMIC = 8  # number of the function attribute for the bytes of dynamic shared memory
 _MEMORY = (
-    "; threads of long programs need memory of their own beside JAX's arrays: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5, "
-    "or smaller"
+    "; the threads of long programs need memory that JAX has not reserved: set XLA_PYTHON_CLIENT_MEM_FRACTION=0.5 or "
+    "less"
 )
 
 
 class Driver:
-    """The driver library, for one device; its context is the one that JAX uses."""
+    """The driver library for one device, in the context that JAX uses too."""
 
     def __init__(self, ordinal: int):
         self.library = _library()
@@ -63,12 +67,13 @@ class Driver:
         self.shared = self._attribute(device, _SHARED)  # bytes of shared memory per block, at most
         version = ctypes.c_int()
         self("cuDriverGetVersion", ctypes.byref(version))
-        self.spills = version.value >= SPILLING
+        self.spills = version.value >= MIN_SPILLING_DRIVER
         self._functions: dict[str, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
         self.host = HostMemory(self._lock_memory, self._free_memory)
 
     def __call__(self, name: str, *args: Any) -> None:
+        """Call a function of the library; raises `Unavailable` if it returns an error."""
         code = getattr(self.library, name)(*args)
         if code:
             text = ctypes.c_char_p()
@@ -102,7 +107,7 @@ class Driver:
             self("cuMemFreeHost", ctypes.c_void_p(address))
 
     def function(self, text: bytes, shared: int = 0) -> ctypes.c_void_p:
-        """The kernel in a PTX text, which is loaded once."""
+        """The kernel of a PTX text, loaded on the first call; `shared` is its dynamic shared memory in bytes."""
         key = hashlib.sha256(text).hexdigest()
         with self._lock:
             if key not in self._functions:
@@ -128,11 +133,12 @@ class Driver:
     ) -> None:
         """Launch the kernel of a short or a long program on `count` trajectories; with `wait`, wait for its end.
 
-        A team is a block of threads that computes one trajectory at a time.
+        `table` is the device address of the kernel's arguments. A team is a block of threads that computes one
+        trajectory at a time.
         """
         threads = THREADS[short and count > 1024 * self.processors]
-        if not short and self.spills and count > SPILLED * self.processors:
-            threads = SPILLED
+        if not short and self.spills and count > SPILLING_THREADS * self.processors:
+            threads = SPILLING_THREADS
         blocks = min(-(-count // threads), 1 << 30 if short else BLOCKS * self.processors)
         if team.threads:
             threads, blocks = team.threads, min(count, 1 << 30)
@@ -154,7 +160,7 @@ class Driver:
         team: Team,
         wait: bool = False,
     ) -> None:
-        """Add a copy of the table `words` and a launch of the kernel to a stream."""
+        """Enqueue in a stream: copy the kernel's arguments `words` to the device, launch the kernel, free the copy."""
         queue, table = ctypes.c_void_p(stream), ctypes.c_void_p()
         with self.current():
             self("cuMemAllocAsync", ctypes.byref(table), ctypes.c_size_t(words.nbytes), queue)
@@ -166,10 +172,11 @@ class Driver:
 
     def on_host(self, function: ctypes.c_void_p, table: Callable[[list[int]], np.ndarray], inputs: list[np.ndarray],
                 outputs: list[np.ndarray], count: int, *, short: bool = True, team: Team = ALONE) -> None:  # fmt: skip
-        """Run one kernel on host arrays; `table` maps the device addresses of their copies to the kernel's arguments.
+        """Run a kernel on host arrays, which are copied to the device and back.
 
-        A callback of a compiled function may call this while its caller waits on another stream. So nothing here may
-        synchronize the whole device, which `cuMemFree` would.
+        `table` makes the kernel's arguments from the device addresses of the copies. A callback of a compiled function
+        may call this method while its caller waits on another stream. Therefore nothing here may synchronize the whole
+        device, as `cuMemFree` does.
         """
         sizes = [-(-max(a.nbytes, 1) // 256) * 256 for a in (*inputs, *outputs)]
         places = np.concatenate([[0], np.cumsum(sizes)])
@@ -203,6 +210,7 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def driver(ordinal: int) -> Driver:
+    """The driver for the device with this number; one object per device and process."""
     return Driver(ordinal)
 
 
@@ -220,29 +228,31 @@ class CudaRunner(KernelRunner):
         self.devices = list(devices)
         self.drivers = [driver(getattr(d, "local_hardware_id", 0) or 0) for d in devices]
         self.device, self.driver = self.devices[0], self.drivers[0]
-        if program.space > LOCAL:
-            raise Unavailable(f"a thread of a GPU has no room for {program.space} bytes of arrays")
-        self.short, self.team = program.operations <= SHORT, ALONE
-        self._made: dict[bool, list[ctypes.c_void_p]] = {}
-        # compile now, so that errors of this machine show before a run; the driver caches machine code on disk
+        if program.space > MAX_LOCAL_BYTES:
+            raise Unavailable(
+                f"the arrays of a trajectory take {program.space} bytes; a thread of a GPU has {MAX_LOCAL_BYTES}"
+            )
+        self.short, self.team = program.operations <= MAX_SHORT, ALONE
+        self._loaded: dict[bool, list[ctypes.c_void_p]] = {}
+        # compile now, so that errors of this machine are raised before a run; the driver caches machine code on disk
         self._functions(True)
 
     def _functions(self, common: bool) -> list[ctypes.c_void_p]:
         """The kernel on each device; `common` if the constants are the same for all trajectories."""
         program = self.program
         common = common and not self.short and not program.wide
-        if common not in self._made:
+        if common not in self._loaded:
             most = self.driver.shared if program.wide else 0
             text, self.team = team_ptx(program, self.driver.capability, most, common)
             if self.team.turns or (self.short and not program.wide):
-                text = limited(text, REGISTERS)
+                text = limited(text, MAX_REGISTERS)
             elif self.driver.spills and not program.wide:
-                text = spilling(text, SPILLED)
-            self._made[common] = [d.function(text.encode() + b"\0", self.team.shared) for d in self.drivers]
-        return self._made[common]
+                text = spilling(text, SPILLING_THREADS)
+            self._loaded[common] = [d.function(text.encode() + b"\0", self.team.shared) for d in self.drivers]
+        return self._loaded[common]
 
     def prepare(self, rows: int, *, callback: bool = False) -> CudaRunner:
-        """Allocate the local memory of the threads in advance, because a callback must not wait for the device."""
+        """For a callback, allocate the local memory of the threads now: a callback must not wait for the device."""
         if callback:
             p = self.program
             empty = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in p.carry]
@@ -301,7 +311,7 @@ class CudaRunner(KernelRunner):
             raise ValueError("rows and every must not be negative")
         p = self.program
         count = int(jax.tree.leaves(carry)[0].shape[0])
-        axes = batch_axes(p.consts_tree, consts, axes)
+        axes = batch_axes(consts, axes)
         parts = next(
             k for k in range(len(self.devices), 0, -1) if count % k == 0 and (k == 1 or count >= k * MIN_PER_DEVICE)
         )
@@ -313,7 +323,7 @@ class CudaRunner(KernelRunner):
         given = [_put(x, split if a == 0 else whole) for x, a in zip(given, axes, strict=True)]
         shapes = [(count, *leaf.shape) for leaf in p.carry] + [(count, rows, *leaf.shape) for leaf in p.rows]
         kinds = [leaf.dtype for leaf in (*p.carry, *p.rows)]
-        # results on one device are uncommitted, so that XLA does not compile functions of them a second time
+        # results on one device are uncommitted: XLA would compile functions of committed arrays a second time
         with jax.default_device(self.device):
             out = _allocator(tuple(zip(shapes, map(str, kinds), strict=True)), split if parts > 1 else None)()
         if count:
@@ -330,7 +340,7 @@ class CudaRunner(KernelRunner):
         return from_arrays(p.carry, p.carry_tree, carry_out), from_arrays(p.rows, p.rows_tree, saved)
 
     def _part(self, k: int, count: int, arrays: list[jax.Array], strides: list[int], rows: int, every: int) -> None:
-        """Run the trajectories of one device, whose memory holds constants, both states, and rows."""
+        """Run the share of one device; `arrays` are its constants, initial and final carries, and rows."""
         words, given = np.zeros(Layout.of(self.program).size, np.int64), len(strides)
         words[[Layout.BATCH, Layout.ROWS, Layout.EVERY]] = count, rows, every
         words[5:] = [*map(_address, arrays[:given]), *strides, *map(_address, arrays[given:])]
@@ -339,7 +349,7 @@ class CudaRunner(KernelRunner):
 
 
 def fetch_array(array: jax.Array) -> np.ndarray:
-    """A copy on the host, in page-locked memory that is reused."""
+    """A copy of an array of one device on the host, in page-locked memory that is reused."""
     try:
         device = driver(next(iter(array.devices())).local_hardware_id or 0)
     except Unavailable:  # a GPU of another kind
@@ -356,7 +366,7 @@ def fetch_array(array: jax.Array) -> np.ndarray:
 
 @functools.lru_cache(64)
 def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The sharding of arrays over trajectories, and of arrays that are the same for all of them."""
+    """Two shardings: for arrays with an axis of trajectories, and for arrays that all trajectories share."""
     if len(devices) == 1:
         here = SingleDeviceSharding(devices[0])
         return here, here
@@ -364,7 +374,7 @@ def _places(devices: tuple[Any, ...]) -> tuple[Any, Any]:
     return NamedSharding(mesh, PartitionSpec("trajectory")), NamedSharding(mesh, PartitionSpec())
 
 
-def _as_array(value: Any, dtype: np.dtype) -> jax.Array:
+def _as_array(value: ArrayLike, dtype: np.dtype) -> jax.Array:
     if isinstance(value, jax.Array):
         return value if value.dtype == dtype else value.astype(dtype)
     array = np.asarray(value, dtype)
@@ -377,8 +387,8 @@ def _number(data: bytes, kind: str) -> jax.Array:
     return jnp.asarray(np.frombuffer(data, kind)[0])
 
 
-def _put(array: jax.Array, place: Any) -> jax.Array:
-    """The array with this sharding. The check is ten times faster than an unneeded `device_put`."""
+def _put(array: jax.Array, place: Sharding) -> jax.Array:
+    """The array with this sharding. The check takes a tenth of the time of a `device_put` that changes nothing."""
     alone = isinstance(place, SingleDeviceSharding) and array.devices() == place.device_set
     return array if alone else jax.device_put(array, place)
 
@@ -392,8 +402,10 @@ def _pieces(array: jax.Array, devices: list[Any]) -> list[jax.Array]:
 
 
 @functools.lru_cache(256)
-def _allocator(arrays: tuple[tuple[tuple[int, ...], str], ...], place: Any) -> Callable[[], list[jax.Array]]:
-    """A compiled function that allocates arrays of these shapes and types together."""
+def _allocator(
+    arrays: tuple[tuple[tuple[int, ...], str], ...], place: Sharding | None
+) -> Callable[[], list[jax.Array]]:
+    """A compiled function that allocates arrays of these shapes and types in one call."""
     return jax.jit(lambda: [jnp.empty(shape, kind) for shape, kind in arrays], out_shardings=place)
 
 

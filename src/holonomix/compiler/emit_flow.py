@@ -17,7 +17,7 @@ from .writer import Writer, scalar_type
 
 
 class Flow:
-    """Emits blocks: the nodes of a scope, with nested scopes."""
+    """Emits blocks: the nodes of a scope, with nested scopes. Making one emits nothing; it only indexes the program."""
 
     def __init__(self, writer: Writer, values: Values, loops: Loops, axes: Axes, expressions: Expressions):
         self.w, self.values, self.loops, self.axes, self.expressions = writer, values, loops, axes, expressions
@@ -262,15 +262,15 @@ class Flow:
 
     def _cond(self, n: int) -> None:
         branches: Branches = self.w.graph.attr[n]
-        users = [u for u in self.projections[n] if self.w.graph.op[u] == "proj"]
-        if not users:
+        outputs = [u for u in self.projections[n] if self.w.graph.op[u] == "proj"]
+        if not outputs:
             return
         if self.w.lanes == 1:
-            self._branch(n, branches, users)
+            self._branch(n, branches, outputs)
         else:
-            self._blend(n, branches, users)
+            self._blend(n, branches, outputs)
 
-    def _branch(self, n: int, branches: Branches, users: list[int]) -> None:
+    def _branch(self, n: int, branches: Branches, outputs: list[int]) -> None:
         g = self.w.graph
         (which,) = g.args[n]
         targets = self.w.labels(*(f"case{k}_" for k in range(len(branches.scopes))))
@@ -282,27 +282,30 @@ class Flow:
             low = self.w.new(self.w.intrinsic("smax", g.kind[which], self.values.name(which), "0"))
             cases = " ".join(f"{ty} {k}, label %{t}" for k, t in enumerate(targets[:-1]))
             self.w.put(f"switch {ty} {low}, label %{targets[-1]} [ {cases} ]")
-        vectors = [u for u in users if g.length[u]]
-        users = [u for u in users if not g.length[u]]
-        incoming: list[list[str]] = [[] for _ in users]
+        vectors = [u for u in outputs if g.length[u]]
+        outputs = [u for u in outputs if not g.length[u]]
+        incoming: list[list[str]] = [[] for _ in outputs]
         for scope, results, target in zip(branches.scopes, branches.results, targets, strict=True):
             self.w.start(target)
             self.block(scope)
             self.loops.assign([(results[g.attr[u]], self.values.slot(u)) for u in vectors])
-            for u, into in zip(users, incoming, strict=True):
+            for u, into in zip(outputs, incoming, strict=True):
                 into.append(f"[ {self.values.name(results[g.attr[u]])}, %{self.w.label} ]")
             self.w.put(f"br label %{done}")
         self.w.start(done)
         self.loops.unsettled = True
-        for u, into in zip(users, incoming, strict=True):
+        for u, into in zip(outputs, incoming, strict=True):
             self.values.names[u] = self.w.new(f"phi {self.w.type(g.kind[u])} {', '.join(into)}")
 
-    def _blend(self, n: int, branches: Branches, users: list[int]) -> None:
-        """Branches for SIMD lanes: run each branch that any lane takes, and keep its results in those lanes."""
+    def _blend(self, n: int, branches: Branches, outputs: list[int]) -> None:
+        """Emit a conditional for SIMD lanes: run each branch that any lane takes, and keep its results in those lanes.
+
+        `outputs` are the nodes that stand for the results of the conditional `n`; they get the blended values.
+        """
         g = self.w.graph
         (which,) = g.args[n]
         outer, count = self.w.mask, len(branches.scopes)
-        values = {u: self.w.literal(g.kind[u], 0) for u in users}
+        values = {u: self.w.literal(g.kind[u], 0) for u in outputs}
         for k, (scope, results) in enumerate(zip(branches.scopes, branches.results, strict=True)):
             inside = self._is_branch(which, k, count)
             mine = self.w.masked(inside)
@@ -313,16 +316,16 @@ class Flow:
             self.w.mask = mine
             self.block(scope)
             self.w.mask = outer
-            computed = {u: self.values.name(results[g.attr[u]]) for u in users}
+            computed = {u: self.values.name(results[g.attr[u]]) for u in outputs}
             mixed = {
                 u: self.w.new(f"select {self.w.type(BOOL)} {mine}, {self.w.type(g.kind[u])} {computed[u]}, "
                             f"{self.w.type(g.kind[u])} {values[u]}")
-                for u in users
+                for u in outputs
             }  # fmt: skip
             last = self.w.label
             self.w.put(f"br label %{done}")
             self.w.start(done)
-            for u in users:
+            for u in outputs:
                 values[u] = self.w.new(
                     f"phi {self.w.type(g.kind[u])} [ {mixed[u]}, %{last} ], [ {values[u]}, %{before} ]"
                 )

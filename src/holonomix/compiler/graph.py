@@ -133,6 +133,13 @@ class Scope:
         self.seen: dict = {}
 
 
+def is_within(inner: Scope | None, outer: Scope) -> bool:
+    """Whether `inner` is `outer`, or a scope inside of it."""
+    while inner is not None and inner.depth > outer.depth:
+        inner = inner.parent
+    return inner is outer
+
+
 @dataclass
 class Loop:
     """`while`: params start at the node's arguments; while `go` holds, they become `results`.

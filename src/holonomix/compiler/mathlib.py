@@ -218,7 +218,7 @@ _LOG = [6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149
 _SQRT_HALF = float_bits(math.sqrt(0.5))
 
 
-def _mantissa(f: Body, x: V) -> tuple[V, V]:
+def _mantissa(x: V) -> tuple[V, V]:
     """x = m 2^k with m in [sqrt 1/2, sqrt 2), for normal positive x."""
     bits = x.bits
     k = (bits - _SQRT_HALF) >> 52
@@ -228,7 +228,7 @@ def _mantissa(f: Body, x: V) -> tuple[V, V]:
 def _log_of(f: Body, x: V) -> V:
     """log of a positive finite number."""
     tiny = x < 2.0**-1022
-    m, k = _mantissa(f, f.select(tiny, x * 2.0**54, x))
+    m, k = _mantissa(f.select(tiny, x * 2.0**54, x))
     k = f.integer_to_double(f.select(tiny, k - 54, k))
     t = m - 1.0
     s = t / (t + 2.0)
@@ -269,7 +269,7 @@ def _pow(f: Body, x: V, y: V) -> V:
     unusual = x.compare("ult", 2.0**-1022) | x.compare("ugt", 1e308) | f.abs(y).compare("ugt", 1e15)
     if not f.w.fma:
         return f.c_library("pow", x, y)
-    m, k = _mantissa(f, f.select(unusual, 1.0, x))
+    m, k = _mantissa(f.select(unusual, 1.0, x))
     k = f.integer_to_double(k)
     t = m - 1.0
     d, d_low = _two_sum(f.lift(2.0, "f8"), t)

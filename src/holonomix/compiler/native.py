@@ -42,7 +42,8 @@ statistics = {"compiled": 0, "from_disk": 0, "from_memory": 0}
 
 
 @functools.cache
-def _llvm():
+def load_llvm():
+    """LLVM, initialized for this machine, and the version of llvmlite."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -53,12 +54,12 @@ def _llvm():
 
 @functools.cache
 def features() -> dict[str, bool]:
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     return dict(llvm.get_host_cpu_features())
 
 
 def has_fma() -> bool:
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     return bool(features().get("fma")) or "aarch64" in llvm.get_process_triple() or "arm64" in llvm.get_process_triple()
 
 
@@ -70,7 +71,7 @@ def default_lanes() -> int:
 
 @functools.cache
 def _machine():
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic",
@@ -80,14 +81,14 @@ def _machine():
 
 @functools.cache
 def _jit():
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     # JITLink keeps the sections of an object together; the older linker may place them too far apart for 32-bit offsets
     return llvm.create_lljit_compiler(_machine(), use_jit_link=True)
 
 
 def optimize(text: str):
     """Parse and optimize LLVM text, in a context of its own: the global one never frees types and constants."""
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = llvm.get_process_triple()
     module.data_layout = str(_machine().target_data)
@@ -95,7 +96,7 @@ def optimize(text: str):
 
 
 def optimized(module: Any, machine: Any):
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
     options.slp_vectorization = False
@@ -110,7 +111,7 @@ def optimized(module: Any, machine: Any):
 
 def key_of(*parts: str) -> str:
     """The name of compiled code: a hash of all that it depends on, with the version of LLVM."""
-    return hashlib.sha256("\n".join((str(VERSION), _llvm()[1], *parts)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((str(VERSION), load_llvm()[1], *parts)).encode()).hexdigest()
 
 
 def kept(key: str, make: Callable[[], bytes]) -> bytes:
@@ -135,7 +136,7 @@ class NativeFunction(NamedTuple):
 
 def function(program: Program, lanes: int) -> NativeFunction:
     """The kernel compiled for so many lanes."""
-    llvm, _ = _llvm()
+    llvm, _ = load_llvm()
     emitter = KernelEmitter(program, lanes, has_fma(), default_lanes() if program.wide else 1)
     text = emitter.module()
     key = key_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), str(sorted(features().items())), text)
@@ -233,7 +234,7 @@ class NativeRunner(KernelRunner):
         if not leaves:
             raise TypeError("run needs a carry with at least one array")
         count = int(leaves[0].shape[0])
-        own = [None] * len(p.consts) if axes is None else batch_axes(p.consts_tree, consts, axes)
+        own = [None] * len(p.consts) if axes is None else batch_axes(consts, axes)
         leads = [count] * len(p.carry), [count if a == 0 else None for a in own]
         if count == 1 and self.lanes == 1:
             carry_in = to_arrays(p.carry, p.carry_tree, carry, "carry", leads[0], None)

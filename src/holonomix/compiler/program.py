@@ -10,7 +10,7 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -30,6 +30,9 @@ from .trace import Tracer, Typed, is_key, refuse_unknown
 from .vector_schedule import SPACE, VectorSchedule
 from .verify import verify
 from .wide import Axes, Wide, long_axes, matched, settled
+
+if TYPE_CHECKING:
+    from .runner import LoopBody
 
 FREE = {"const", "param", "proj", "collected", "key", "table", "vconst"}  # not counted as operations
 MAX_INTERFACE = 20_000  # scalars of the carry
@@ -104,7 +107,7 @@ class Traced:
     functions: tuple[tuple[Any, Any], ...]
 
 
-def trace_loop(loop: Any, carry: PyTree, consts: PyTree) -> Traced:
+def trace_loop(loop: LoopBody, carry: PyTree, consts: PyTree) -> Traced:
     """Trace `loop.halted`, `loop.step` and `loop.read` on examples of their arguments.
 
     Exceptions of the functions come through: they are the caller's own.
@@ -117,7 +120,7 @@ def trace_loop(loop: Any, carry: PyTree, consts: PyTree) -> Traced:
 
 
 def lower(
-    loop: Any, carry: PyTree, consts: PyTree, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False
+    loop: LoopBody, carry: PyTree, consts: PyTree, *, limit: int = STRAIGHT_LINE_LIMIT, wide: bool | Axes = False
 ) -> Program:
     """The program of a loop: `trace_loop`, then `lower_traced`."""
     return lower_traced(trace_loop(loop, carry, consts), limit=limit, wide=wide)

@@ -86,11 +86,6 @@ def libdevice() -> Path | None:
     return None
 
 
-def ptx(program: Program, capability: int) -> str:
-    """The assembly text for a GPU of this compute capability (90 for 9.0); it is kept on disk."""
-    return team_ptx(program, capability)[0]
-
-
 class Team(NamedTuple):
     """The threads that share a trajectory, and the bytes of their memory; none where one thread does a trajectory.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
-from .graph import BOOL, IN_MEMORY, Branches, Loop, Scope
+from .graph import BOOL, IN_MEMORY, Branches, Loop, is_within
 from .passes import frozen
 
 if TYPE_CHECKING:
@@ -132,10 +132,4 @@ def _inside(program: Program, n: int) -> set[int]:
         for m in program.blocks[scope].nodes:
             out.update(g.args[m])
             out |= _inside(program, m)
-    return {a for a in out if not any(_within(g.scope[a], s) for s in attr.scopes)}
-
-
-def _within(inner: Scope | None, outer: Scope) -> bool:
-    while inner is not None and inner.depth > outer.depth:
-        inner = inner.parent
-    return inner is outer
+    return {a for a in out if not any(is_within(g.scope[a], s) for s in attr.scopes)}

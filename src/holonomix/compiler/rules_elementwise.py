@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -245,7 +245,9 @@ def _unwrap(t: Tracer, p: Params, keys: Array):
     return [t.unpack_keys(keys)]
 
 
-def _through(t: Tracer, fn: Callable[..., Any], keys: Array, extra: list[Array], avals: Any, wrap: bool) -> list[Array]:
+def _through(
+    t: Tracer, fn: Callable[..., Any], keys: Array, extra: list[Array], avals: Sequence[Any], wrap: bool
+) -> list[Array]:
     """Trace the generator's own definition, one key at a time, and run that."""
     out = []
     closed = jax.make_jaxpr(fn)(jax.ShapeDtypeStruct((2,), np.uint32), *avals)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from jax.extend import core as jex_core
-from jax.lax import GatherDimensionNumbers, GatherScatterMode
+from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 
 from ..trace import moves
 from ..trace.jaxprs import Params
@@ -100,7 +99,9 @@ def write(t: Tracer, out: Array, update: Array, starts: list[int], combine: Call
     return out
 
 
-def window_start(t: Tracer, ndim: int, place: tuple[int, ...], indices: Array, d: Any) -> list[int]:
+def window_start(
+    t: Tracer, ndim: int, place: tuple[int, ...], indices: Array, d: GatherDimensionNumbers | ScatterDimensionNumbers
+) -> list[int]:
     """Where the window of one index begins; `d` are the dimension numbers of a gather or scatter."""
     if isinstance(d, GatherDimensionNumbers):
         index_map, index_batching = d.start_index_map, d.start_indices_batching_dims

@@ -170,7 +170,7 @@ def from_arrays(leaves: list[Leaf], tree: Any, arrays: list):
     return jax.tree.unflatten(tree, wrapped)
 
 
-def batch_axes(tree: Any, consts: PyTree, axes: PyTree) -> list[int | None]:
+def batch_axes(consts: PyTree, axes: PyTree) -> list[int | None]:
     """One entry, 0 or None, for each leaf of the constants, from a tree prefix."""
     is_none = lambda x: x is None
     spread = jax.tree.map(lambda a, sub: [a] * len(jax.tree.leaves(sub)), axes, consts, is_leaf=is_none)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.extend import core as jex_core
+from jax.extend.core import Jaxpr
 
 from .graph import BOOL, FLOATS, Graph, Unsupported, dtype_of
 
@@ -98,7 +99,7 @@ def long_axes(jaxprs: Iterable[Any], irregular: bool = False) -> Axes:
     weight: Counter[int] = Counter()
     together: set[tuple[int, int]] = set()
 
-    def visit(jaxpr: Any, weight: Counter[int]) -> int:
+    def visit(jaxpr: Jaxpr, weight: Counter[int]) -> int:
         """Count the elements of arrays by the lengths of their axes; returns the elements of all arrays."""
         total = 0
         for eqn in jaxpr.eqns:

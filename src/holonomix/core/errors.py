@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .status import Status
+
 
 class HolonomixError(Exception):
     """The base class of all errors of this package."""
@@ -38,7 +43,7 @@ class SimulationError(HolonomixError, RuntimeError):
     """
 
     def __init__(
-        self, message: str, *, solution: object = None, status: object = None, step: int = -1, time: float = 0.0
+        self, message: str, *, solution: object = None, status: Status | None = None, step: int = -1, time: float = 0.0
     ):
         super().__init__(message)
         self.solution = solution

@@ -62,7 +62,7 @@ _TEXT = {
     Status.UNREACHED: ("the target time was not reached", "allow more steps (max_steps) or take a larger dt"),
     Status.TERMINATED: ("a terminal event ended the run", ""),
     Status.OTHER_ROOT: (
-        "a step so long that a constraint turned by more than a right angle went to another solution of g(q) = 0",
+        "the step reached another solution of g(q) = 0: it turned a constraint gradient by more than 90 degrees",
         "take a smaller dt",
     ),
 }

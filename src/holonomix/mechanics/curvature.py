@@ -21,7 +21,7 @@ import numpy as np
 from ..core.types import Function, Numbers, Real
 from ..linalg.definite import UNROLL_DEFINITE, Definite
 from ..linalg.layout import AbstractLayout
-from ..linalg.structures import dense_text, plan_layout
+from ..linalg.structures import plan_layout
 from ..trace.indexing import Indices, take
 from .abstract import AbstractSystem
 from .mass import AbstractParticleMass
@@ -53,34 +53,29 @@ def curvature(system: AbstractSystem, q: Numbers, shift: Real, weight: Real = 1.
 
     V is the potential of `system` (`stiff.full`, `stiff.fast`, ...), whose mass must be constant.
     """
-    parts, pattern, _ = _find(system, q)
-    if pattern is not None and parts is not None:
-        return _structured(system, q, shift, weight, parts, pattern)
+    found = _find(system, q)
+    if found is not None:
+        return _structured(system, q, shift, weight, *found)
     hessian = jax.jacfwd(system.gradient)(q).reshape(q.size, q.size)
     return Definite(shift * hessian + weight * system.mass_form(q).matrix_at(q))
-
-
-def curvature_structure(system: AbstractSystem, q: Numbers) -> str:
-    """A description of the solver for `M + shift V''`."""
-    return _find(system, q)[2]
 
 
 # -- terms of the potential ------------------------------------------------------------------------------------------
 
 
-def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy] | None, Pattern | None, str]:
-    if q.size <= UNROLL_DEFINITE:
-        return None, None, f"{q.size} coordinates: unrolled elimination"
-    if not isinstance(system.mass_form(q), AbstractParticleMass):
-        return None, None, f"{q.size} coordinates with a mass that couples particles: dense Cholesky"
+def _find(system: AbstractSystem, q: Numbers) -> tuple[list[LocalEnergy], Pattern] | None:
+    """The potential as local energies and the structure of its Hessian; None if a dense matrix is used.
+
+    The matrix is dense if q is short, if the mass couples particles, or if the potential has unknown locality.
+    """
+    if q.size <= UNROLL_DEFINITE or not isinstance(system.mass_form(q), AbstractParticleMass):
+        return None
     extra = () if system.params is None else (system.params,)
     parts = local_energies(system.potential_fn, q, extra)
     if parts is None:
-        text = f"{q.size} coordinates, a potential of unknown locality: dense Cholesky; give it as LocalPotential"
-        return None, None, text
-    d = q.size // q.shape[0]
-    pattern = pattern_of(tuple(part.indices for part in parts), q.shape[0], d)
-    return parts, pattern, dense_text(q.size) if pattern is None else pattern.layout.text
+        return None
+    pattern = pattern_of(tuple(part.indices for part in parts), q.shape[0], q.size // q.shape[0])
+    return None if pattern is None else (parts, pattern)
 
 
 def local_energies(potential: Function, q: Numbers, extra: tuple[Any, ...]) -> list[LocalEnergy] | None:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.scene import Guide
+from ..core.types import Numbers
 from ..trace.stepwise import evaluate
 from .abstract import AbstractSystem
 from .constraints import Rheonomic
@@ -36,7 +37,7 @@ def guides_of(system: AbstractSystem, q: np.ndarray, held: Iterable[int] = ()) -
     if not terms or not free:
         return ()
 
-    def constraint(x: Any) -> Any:
+    def constraint(x: Numbers) -> Any:
         return jnp.concatenate([jnp.reshape(term(x.reshape(q.shape), *extra), (-1,)) for term, extra in terms])
 
     moved = rows + 0.1 * np.random.default_rng(0).normal(size=rows.shape) * (np.abs(rows).max() or 1.0)

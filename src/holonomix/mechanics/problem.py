@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import PyTree
@@ -15,6 +15,9 @@ from ..core.errors import InputError
 from ..core.scene import Scene
 from ..core.types import Function
 from .abstract import AbstractSystem
+
+if TYPE_CHECKING:
+    from ase import Atoms
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -55,7 +58,7 @@ class Problem:
         object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
 
     @staticmethod
-    def from_ase(atoms: Any, potential: Function | None = None, **options: Any) -> Problem:
+    def from_ase(atoms: Atoms, potential: Function | None = None, **options: Any) -> Problem:
         """The problem of `ase.Atoms`, with `potential(q)` or `potential(q, params)` in eV, q of shape (atoms, 3).
 
         Positions, momenta, masses, `FixBondLengths`, `FixInternals` and `FixAtoms` are converted. Units are ASE's, so

@@ -14,6 +14,7 @@ from ..core.types import Numbers
 from ..trace.compiled import compiled
 
 if TYPE_CHECKING:
+    from .abstract import AbstractSystem
     from .stiff import StiffSystem
 
 MAX_ROWS = 256
@@ -72,7 +73,7 @@ class ResonanceWatch:
     `energy` is that of the oscillations.
     """
 
-    def __init__(self, stiff: Any, energy: float):
+    def __init__(self, stiff: AbstractSystem, energy: float):
         self.stiff, self.energy, self.stride, self.seen = stiff, energy, 1, 0
         self.kept: list[tuple[float, np.ndarray, np.ndarray]] = []
 

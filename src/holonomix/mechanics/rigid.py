@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,6 +34,9 @@ from .joint_fronts import JointFronts, joint_fronts
 from .mass import DiagonalMass
 from .names import Name
 from .structured import AbstractLocal
+
+if TYPE_CHECKING:
+    from .gram import StructuredJacobian
 
 SHAPES = {(3, 3), (2, 3), (1, 3), (1, 2)}  # (directors, dimensions) of the bodies that can be eliminated
 
@@ -179,7 +182,7 @@ class RigidGram(eqx.Module):
     plan: RigidPlan = eqx.field(static=True)
 
     @classmethod
-    def of(cls, jac: Any, plan: RigidPlan, mass: DiagonalMass, q: Numbers) -> RigidGram:
+    def of(cls, jac: StructuredJacobian, plan: RigidPlan, mass: DiagonalMass, q: Numbers) -> RigidGram:
         weight = 1.0 / jnp.broadcast_to(mass.value, q.shape)[:, 0]
         tables = [jac.coupling.parts[k].indices for k in plan.bodies]
         directors = [[take(q.T, table[:, i]) for i in range(table.shape[1])] for table in tables]

@@ -154,7 +154,7 @@ class System(AbstractSystem):
         return penalized(self, omega)
 
 
-def _without_params(term: Any) -> Any:
+def _without_params(term: PyTree) -> Any:
     """A constraint term of a system with params that is called without them if it cannot take them."""
     if not isinstance(term, (Named, Rheonomic)):
         return without_params(term, 1)

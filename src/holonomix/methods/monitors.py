@@ -285,7 +285,7 @@ class StepBounds(AbstractMonitor):
     dt_min: Any
     dt_max: Any
 
-    def __init__(self, monitor: object, dt_min: ArrayLike, dt_max: ArrayLike):
+    def __init__(self, monitor: AbstractMonitor | Function, dt_min: ArrayLike, dt_max: ArrayLike):
         self.monitor = as_monitor(monitor)
         self.dt_min, self.dt_max = real_array("dt_min", dt_min), real_array("dt_max", dt_max)
         known = not any(isinstance(x, jax.core.Tracer) for x in (dt_min, dt_max))  # pyright: ignore
@@ -311,7 +311,7 @@ class StepBounds(AbstractMonitor):
         return 1 / self.dt_max + (1 / self.dt_min - 1 / self.dt_max) * u / (u + level)
 
 
-def as_monitor(monitor: object) -> AbstractMonitor:
+def as_monitor(monitor: AbstractMonitor | Function) -> AbstractMonitor:
     """A monitor object, from one or from a function of (q, p)."""
     if isinstance(monitor, AbstractMonitor):
         return monitor
@@ -325,5 +325,5 @@ def _evaluate(monitor: AbstractMonitor, system: AbstractSystem, q: Numbers, p: N
     return monitor.value(system, q, p, monitor.start(system, q, p, dt))
 
 
-def _parts(monitor: object) -> list[Any]:
+def _parts(monitor: AbstractMonitor) -> list[Any]:
     return [monitor, *_parts(monitor.monitor)] if isinstance(monitor, StepBounds) else [monitor]

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from ..core.checks import runtime_number
 from ..core.status import Status
-from ..core.types import Key, Numbers, Real, Report, State, StepResult
+from ..core.types import ArrayLike, Key, Numbers, Real, Report, State, StepResult
 from ..linalg import Compensation, Iterated, implicit_root, iterate
 from ..linalg.careful import is_careful, rescue
 from ..linalg.scales import relative, stall_rule
@@ -26,7 +26,7 @@ from .kick_drift import PhasePoint
 REFERENCE = "Newmark 1959; Kane, Marsden, Ortiz & West 2000; Tao & Owhadi 2015"
 
 
-def as_beta(beta: object) -> Any:
+def as_beta(beta: ArrayLike) -> Any:
     """A runtime value between 0 and 1; 1/4 and above gives unconditional linear stability."""
     return runtime_number("beta", beta, 0, 1)
 

@@ -31,7 +31,6 @@ def lobatto_pair(s: int) -> Tableau:
 
 
 SYMPLECTIC_EULER = Tableau("SymplecticEuler", ((0.0,),), (1.0,), 1, a_hat=((1.0,),), b_hat=(1.0,))
-VERLET = lobatto_pair(2)
 LOBATTO_IIIAB = {s: lobatto_pair(s) for s in range(2, 6)}
 
 

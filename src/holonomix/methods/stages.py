@@ -105,23 +105,23 @@ def one_block(system: AbstractSystem, q: Numbers, weights: np.ndarray, dt: Real,
 
 
 def solve_response(
-    near: AllBlocks | OneBlock,
+    inverse: AllBlocks | OneBlock,
     response: Callable[[Any], Any],
     rows: Callable[[Any], Any],
     b: Numbers,
     refinements: int = REFINEMENTS,
 ) -> tuple[Any, Any]:
-    """`x` with `rows(response(x)) = b`, exactly with all blocks and to a few digits with one, and `response(x)`.
+    """Solve `rows(response(x)) = b`; returns x and `response(x)`. Both functions are linear.
 
-    With one block: steps along `near.solve(residual)` of optimal length (GCR). The residual never grows, however far
-    `near` is from the blocks.
+    `inverse` is the inverse of this map (`AllBlocks`), or a preconditioner (`OneBlock`) for `refinements` iterations of
+    GCR, which give a few digits. The residual never grows, however poor the preconditioner is.
     """
-    if isinstance(near, AllBlocks):
-        x = near.solve(b)
+    if isinstance(inverse, AllBlocks):
+        x = inverse.solve(b)
         return x, response(x)
     x, moved, r, ways = jnp.zeros_like(b), None, b, []
     for _ in range(refinements):
-        way = near.solve(r)
+        way = inverse.solve(r)
         reply = response(way)
         image = rows(reply)
         for older, its_reply, its_image, per_size in ways:

@@ -43,9 +43,11 @@ def solution_series(
 
     Time is measured in units of `unit`, so that coefficients stay of moderate size whatever the unit of time is.
 
-    The multipliers are a series too. Coefficient n + 2 of `g(q(t), t)` is zero, and it depends on `lambda^[n]` through
-    `p^[n+1]` and `q^[n+2]` linearly, with the matrix `-G M^-1 G^T unit^2/((n + 1)(n + 2))` at the center. So it is
-    computed with `lambda^[n] = 0`, and one solve gives `lambda^[n]`; one factorization serves all orders.
+    The multipliers are a series too. Coefficient n + 2 of `g(q(t), t)` must vanish. It depends linearly on `lambda^[n]`
+    through `p^[n+1]` and `q^[n+2]`, with the matrix `-G M^-1 G^T unit^2/((n + 1)(n + 2))` evaluated at (q, p). Evaluate
+    this coefficient with `lambda^[n] = 0`, and solve for `lambda^[n]`; one factorization serves all orders.
+
+    Raises `MethodError` if a function of the system has no Taylor recurrence.
     """
     arrays, static = eqx.partition(system, eqx.is_array)
     leaves, tree = jax.tree.flatten(arrays)

@@ -32,14 +32,14 @@ from .stepper import Consts, LoopCarry, Stepper
 class Reversible:
     """Reverse mode of `integrate` whose memory does not grow with the number of steps.
 
-    Each state is computed from the next one by a step with -dt; the gradient equals that of plain reverse mode up to
+    Each state is recomputed from the next one by a step with -dt; the gradient equals that of plain reverse mode up to
     the rounding errors of these steps. The method must be symmetric and have no memory beyond (q, p), and its solver
-    should iterate to round-off, as it does by default. On a chaotic system rounding errors grow backward as they do
-    forward: the gradient is accurate for about as long as the trajectory is.
+    should iterate to round-off, as it does by default. In a chaotic system rounding errors grow as fast backward as
+    forward, so the gradient is accurate for about as long as the trajectory is.
 
-    With `backend="auto"`, `"native"` or `"cuda"` both directions are compiled kernels that JAX calls back; a batch of
-    `jax.vmap` is one call. Kernels are many times faster and support `jit`, `vmap` and one `grad`. Derivatives of the
-    gradient need `"array"`, and forward mode.
+    With `backend="auto"`, `"native"` or `"cuda"`, compiled kernels run both directions as callbacks of JAX; a batch of
+    `jax.vmap` is one call. Kernels are many times faster and support `jit`, `vmap` and one `grad`. Higher derivatives
+    and forward mode need `backend="array"`.
     """
 
     backend: str = TAKES_ALL
@@ -49,7 +49,7 @@ class Reversible:
 
     @property
     def kernels(self) -> bool:
-        """Whether kernels take the steps, which contain no repeated (careful) solves."""
+        """Whether kernels take the steps. They have no careful solves, which repeat a failed one."""
         return self.backend != TAKES_ALL
 
 
@@ -70,7 +70,7 @@ Adjoint = str | Reversible | Checkpointed  # the names: "checkpoint", "direct", 
 
 
 def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSystem) -> None:
-    """Raise if `adjoint` is unknown, or if it runs backward and the method cannot."""
+    """Raise if `adjoint` is unknown, or if it is `Reversible` and the method cannot run backward."""
     named = isinstance(adjoint, str) and adjoint in ("checkpoint", "direct", "forward")
     if named or isinstance(adjoint, Checkpointed):
         return
@@ -84,7 +84,7 @@ def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSyste
     elif method.adaptive:
         reason = "chooses its own time steps"
     elif not method.one_step:
-        reason = "remembers more than (q, p)"
+        reason = "has memory beyond (q, p)"
     elif not method.traits_on(system).symmetric:
         reason = "is not symmetric: its step with -dt does not undo the one with dt"
     if reason is not None:
@@ -95,7 +95,7 @@ def check_adjoint(adjoint: object, method: AbstractMethod, system: AbstractSyste
 
 
 def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjoint: Adjoint) -> LoopCarry:
-    """`count` steps, with the reverse mode that `adjoint` names."""
+    """Take `count` steps; `adjoint` selects their reverse mode."""
     if isinstance(adjoint, Reversible):
         return _run_reversible((carry, consts), stepper, count, adjoint.backend)
     if adjoint == "forward":
@@ -105,8 +105,8 @@ def advance(stepper: Stepper, carry: LoopCarry, consts: Consts, count: int, adjo
     one = lambda c: guarded(c, consts)
     if adjoint == "direct":
         return _scan(one, count)(carry)
-    most = max(1, math.isqrt(count))
-    pieces = min(adjoint.n, max(count, 1)) if isinstance(adjoint, Checkpointed) else max(1, count // most)
+    root = max(1, math.isqrt(count))
+    pieces = min(adjoint.n, max(count, 1)) if isinstance(adjoint, Checkpointed) else max(1, count // root)
     block = max(1, count // pieces)
     carry = _scan(jax.checkpoint(_scan(one, block)), count // block)(carry) if count else carry
     return _scan(one, count % block)(carry) if count % block else carry
@@ -124,10 +124,10 @@ def _one(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
 
 
 def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
-    """`_one` with a derivative that ignores a failed step.
+    """`_one` with the derivative of the identity for a failed step.
 
-    A failed step returns the state before it, so the cotangent of the step itself is zero. Its derivatives may be NaN,
-    and zero times NaN would spoil the gradients of earlier rows.
+    A failed step returns the state before it, so its own cotangent is zero. Its derivatives may be NaN, and zero times
+    NaN would make the gradients of earlier rows NaN.
     """
     one = _one(stepper)
     guarded = jax.custom_jvp(one)
@@ -151,27 +151,27 @@ def _guarded(stepper: Stepper) -> Callable[[LoopCarry, Consts], LoopCarry]:
 
 
 def nan_unless(good: Numbers, rows: dict[str, Any], inputs: PyTree) -> dict[str, Any]:
-    """`rows` with NaN where they are not `good`, and NaN derivatives of these rows by every float in `inputs`.
+    """`rows` with NaN where they are not `good`; their derivatives with respect to all floats of `inputs` are NaN too.
 
-    Without this, the gradient of a run that fails in its first step would be zero, which looks like an optimum. In
-    reverse mode, a row that is not used (zero cotangent) does not contribute to a gradient, whether it is good or not.
+    Otherwise the gradient of a run that fails in its first step would be zero, which looks like an optimum. In reverse
+    mode a row that is not used (its cotangent is zero) does not contribute to a gradient, whether it is good or not.
     """
     floats = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
 
     def masked(x: Numbers) -> Any:
-        # zero, but it depends on all inputs
+        # zero, but a function of all inputs, so that they receive a cotangent
         tie = sum((jnp.sum(0.0 * y.astype(x.dtype)) for y in floats), jnp.zeros((), x.dtype))
-        wide = jnp.broadcast_to(good.reshape(good.shape + (1,) * (x.ndim - good.ndim)), x.shape).reshape(-1)
+        kept = jnp.broadcast_to(good.reshape(good.shape + (1,) * (x.ndim - good.ndim)), x.shape).reshape(-1)
 
         def solve(_: PyTree, b: Numbers) -> Any:
-            return b.at[:-1].set(jnp.where(wide, b[:-1], jnp.nan))
+            return b.at[:-1].set(jnp.where(kept, b[:-1], jnp.nan))
 
         def transpose_solve(_: PyTree, ct: Numbers) -> Any:
-            used = ~wide & (ct[:-1] != 0)
+            used = ~kept & (ct[:-1] != 0)
             lost = jnp.where(jnp.any(used), jnp.nan, ct[-1])
-            return jnp.append(jnp.where(wide, ct[:-1], jnp.where(used, jnp.nan, 0.0)), lost)
+            return jnp.append(jnp.where(kept, ct[:-1], jnp.where(used, jnp.nan, 0.0)), lost)
 
-        # a custom linear solve has its own transpose and supports both modes
+        # custom_linear_solve, because its transpose can be given and it supports forward and reverse mode
         flat = jnp.append(x.reshape(-1), tie)
         return jax.lax.custom_linear_solve(lambda y: y, flat, solve, transpose_solve)[:-1].reshape(x.shape)
 
@@ -191,7 +191,7 @@ def _scan(one: Callable[[LoopCarry], LoopCarry], count: int) -> Callable[[LoopCa
 
 
 def _run_reversible(start: tuple[LoopCarry, Consts], stepper: Stepper, count: int, backend: str) -> LoopCarry:
-    """`count` steps, whose reverse mode runs backward from the end."""
+    """Take `count` steps; their reverse mode runs backward from the final state."""
     arrays, static = eqx.partition(start, eqx.is_array)
 
     def walk(arrays: PyTree) -> LoopCarry:
@@ -217,7 +217,7 @@ def _run_reversible(start: tuple[LoopCarry, Consts], stepper: Stepper, count: in
 
 
 def _cotangent_of(x: PyTree, found: PyTree) -> Any:
-    """`found` for a float; for an integer, the cotangent of JAX that has no values."""
+    """`found` for a float; for an integer, JAX's empty cotangent (`float0`)."""
     if x is None or eqx.is_inexact_array(x):
         return found
     return np.zeros(jnp.shape(x), jax.dtypes.float0)
@@ -226,11 +226,11 @@ def _cotangent_of(x: PyTree, found: PyTree) -> Any:
 def _run_backward(
     start: tuple[LoopCarry, Consts], end: LoopCarry, cotangent: PyTree, stepper: Stepper, count: int, backend: str
 ) -> tuple[Any, Any]:
-    """The cotangents of the initial carry and of the constants, from that of the final carry."""
+    """The cotangents of the initial carry and of the constants, from the cotangent of the final carry."""
     first, consts = start
     cotangent = jax.tree.map(lambda x, ct: ct if eqx.is_inexact_array(x) else None, end, cotangent)
     total = jax.tree.map(jnp.zeros_like, eqx.filter(consts, eqx.is_inexact_array))
-    # fewer than `count` steps where one failed
+    # the steps that were taken: fewer than `count` if one failed
     back, walker = Back(end, cotangent, total, end.state.n - first.state.n), BackStepper(stepper)
     run = callback(backend, walker, back, consts)
     if run is not None:
@@ -244,13 +244,13 @@ class Back(eqx.Module):
     """The carry of the backward run."""
 
     carry: LoopCarry
-    cotangent: Any  # derivative of the result by the carry
-    total: Any  # derivative of the result by the constants, summed over the steps undone so far
-    left: Any  # number of steps still to be undone
+    cotangent: Any  # derivative of the result with respect to the carry
+    total: Any  # derivative with respect to the constants, summed over the steps undone so far
+    left: Any  # number of steps to undo
 
 
 class BackStepper(eqx.Module):
-    """Undoes one step and pulls the cotangent back through it; back ends run it as they run a `Stepper`."""
+    """Undo one step and pull the cotangent back through it; back ends run this class like a `Stepper`."""
 
     stepper: Stepper
 
@@ -275,7 +275,7 @@ class BackStepper(eqx.Module):
 
 
 def _undo_step(stepper: Stepper, carry: LoopCarry, consts: Consts) -> LoopCarry:
-    """The carry before the last step."""
+    """The carry before the last step, recomputed by a step with -dt."""
     system, method = stepper.parts(consts)[:2]
     state, dt = carry.state, consts.dt
     memory = method.resize(system, state, -dt, carry.memory)

@@ -19,10 +19,10 @@ from ..trace.compiled import compiled
 from .run import Run
 from .solution import Solution
 
-MAX_TURN = 60  # degrees by which a constraint gradient may turn in a sufficiently short step
-MAX_CHANGE = 0.5  # relative change of constraint forces in a sufficiently short step
-MIN_SUDDEN_CHANGE = 2.0  # above this relative change, constraint forces explain the failure of a step
-MIN_VIOLATION = 1e-3  # above this relative constraint violation, a state has left the manifold
+MAX_TURN = 60  # degrees; a step is short enough if it turns no constraint gradient further
+MAX_CHANGE = 0.5  # relative; a step is short enough if constraint forces change no more
+MIN_SUDDEN_CHANGE = 2.0  # relative; a larger change of constraint forces explains the failure of a step
+MIN_VIOLATION = 1e-3  # relative; a state with a larger constraint violation has left the manifold
 
 
 def failure(run: Run, solution: Solution) -> SimulationError:
@@ -57,32 +57,35 @@ def advice(
     if status in (Status.NOT_CONVERGED, Status.OTHER_ROOT, Status.NONFINITE) and p is not None and dt is not None:
         shorter = None if status == Status.NONFINITE else _gentle_step(system, q, p, t, dt)
         if shorter is not None:
-            text = f"without constraints the step would turn one by more than {MAX_TURN} degrees: "
-            text += f"take dt below {shorter:.2g}"
+            text = f"without constraint forces the step would turn a constraint gradient by more than {MAX_TURN} "
+            text += f"degrees: take dt below {shorter:.2g}"
         elif status == Status.OTHER_ROOT:
             text = f"take dt below {abs(float(dt)) / 2:.2g}"
         else:
             text = _sudden_forces(system, q, p, t, dt) or text
     if status == Status.NONFINITE and (violation := _violation(method, system, q, t)) is not None:
         text = (
-            f"it had left the manifold (max|g| = {violation:.3g}), which {method.name} does not keep: use RATTLE, a "
-            "composition of it, or LineIntegral; a smaller dt only delays this"
+            f"the state had left the manifold (max|g| = {violation:.3g}), because {method.name} does not enforce the "
+            "constraint: use RATTLE, a composition of it, or LineIntegral; a smaller dt only delays the failure"
         )
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def _gentle_step(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> float | None:
-    """A step size at which no constraint turns by more than `MAX_TURN` degrees; None if dt is one or none is found."""
+    """The largest of `dt / 2^k` with which no constraint gradient turns by more than `MAX_TURN` degrees in a step.
+
+    None if dt itself is one, or if none is found.
+    """
     if not system.has_constraints:
         return None
-    sizes = float(dt) * 0.5 ** np.arange(21)  # negative where the run goes backwards
-    turned = np.asarray(_row_cosines(system, *(jnp.asarray(x) for x in (q, p, t, sizes))))
-    gentle = np.flatnonzero(turned >= np.cos(np.radians(MAX_TURN)))
-    return abs(float(sizes[gentle[0]])) if gentle.size and gentle[0] > 0 else None
+    dts = float(dt) * 0.5 ** np.arange(21)  # negative if the run goes backward
+    cosines = np.asarray(_row_cosines(system, *(jnp.asarray(x) for x in (q, p, t, dts))))
+    gentle = np.flatnonzero(cosines >= np.cos(np.radians(MAX_TURN)))
+    return abs(float(dts[gentle[0]])) if gentle.size and gentle[0] > 0 else None
 
 
 @compiled
-def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> Any:
+def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dts: Numbers) -> Any:
     """For each step size, the smallest cosine between a row of G before and after an unconstrained step."""
     speed, force = system.velocity(q, p), system.inverse_mass(q, system.force(q, p, t))
     mass, before = system.mass_form(q), system.linearize(q, t)
@@ -92,40 +95,42 @@ def _row_cosines(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes:
         both = after.row_products(mass, q, after) * before.row_products(mass, q, before)
         return jnp.min(after.row_products(mass, q, before) / jnp.sqrt(both))
 
-    return jax.lax.map(smallest, sizes)
+    return jax.lax.map(smallest, dts)
 
 
 def _sudden_forces(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dt: Real) -> str | None:
-    """Advice for a step in which constraint forces rise far more than other forces, as near a singular position.
+    """Advice for a step in which constraint forces grow far more than other forces; None if they do not.
 
-    There the energy of heavy bodies flows into light ones. A time T before, the light bodies have `k ~ P T` of the
-    kinetic energy K, where P is the power that constraints transfer. This part grows as `k ~ 1/T` until it is all of K,
-    so the passage takes `T k/K`.
+    This happens near a singular position, where constraints transfer the kinetic energy of heavy bodies to light ones.
+    At a time T before it, the light bodies have about `k = P T` of the kinetic energy K; P is the transferred power.
+    Their part grows as `1/T` until it equals K, so the passage takes about `T k/K`.
     """
     if not system.has_constraints:
         return None
-    sizes = float(dt) * 0.5 ** (np.arange(61) / 2)
-    held, applied, pace = map(np.asarray, _force_changes(system, *map(jnp.asarray, (q, p, t, sizes))))
+    dts = float(dt) * 0.5 ** (np.arange(61) / 2)
+    held, applied, pace = map(np.asarray, _force_changes(system, *map(jnp.asarray, (q, p, t, dts))))
     fast = np.flatnonzero(~(held <= MAX_CHANGE))
-    sudden = np.any(held >= MIN_SUDDEN_CHANGE) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(sizes)
+    sudden = np.any(held >= MIN_SUDDEN_CHANGE) and applied[0] <= MAX_CHANGE and fast[-1] + 1 < len(dts)
     if not sudden or not 0 < pace < np.inf:
         return None
-    ahead = 4 * abs(float(sizes[fast[-1] + 1]))  # forces change by half in about a quarter of the time that is left
+    ahead = 4 * abs(float(dts[fast[-1] + 1]))  # forces change by half in about a quarter of the remaining time
     passage = min(float(pace) * ahead, 1.0) * ahead
     if passage > abs(float(dt)) / 8:
         return None
     return (
-        f"constraint forces rise within {ahead:.1g} by far more than other forces: the motion approaches a singular "
-        "position, such as two links in line, where heavy bodies drive light ones; the passage takes about "
-        f"{passage:.1g}. Take dt below {2 * passage:.1g}, or start from another position"
+        f"within a time of {ahead:.1g} constraint forces grow far more than other forces: the motion approaches a "
+        "singular position, for example with two links in line, where heavy bodies accelerate light ones; the passage "
+        f"takes about {passage:.1g}. Take dt below {2 * passage:.1g}, or start from another position"
     )
 
 
 @compiled
-def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, sizes: Numbers) -> tuple[Any, Any, Any]:
-    """The relative changes of constraint forces and of all other forces over time steps of these sizes.
+def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, dts: Numbers) -> tuple[Any, Any, Any]:
+    """Changes of the constraint forces, changes of all other forces, and the power that constraints transfer.
 
-    The third result is the power that constraint forces transfer between coordinates, relative to the kinetic energy.
+    The changes are relative, one per entry of `dts`: from the start to the end of one explicit step of that size with
+    constant forces. The power is a scalar, the rate at which constraint forces take energy from some coordinates and
+    give it to others, divided by the kinetic energy.
     """
 
     def forces(q: Numbers, p: Numbers, t: Real) -> tuple[Any, Any]:
@@ -139,11 +144,11 @@ def _force_changes(system: AbstractSystem, q: Numbers, p: Numbers, t: Real, size
         after = forces(q + h * speed + h**2 / 2 * system.inverse_mass(q, push), p + h * push, t + h)
         return norm(after[0] - held) / norm(held), norm(after[1] - applied) / jnp.maximum(norm(held), norm(applied))
 
-    return *jax.lax.map(changes, sizes), jnp.sum(jnp.maximum(-speed * held, 0.0)) / system.kinetic(q, p)
+    return *jax.lax.map(changes, dts), jnp.sum(jnp.maximum(-speed * held, 0.0)) / system.kinetic(q, p)
 
 
 def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
-    """Alternatives to the iteration of the method that converge from a worse guess."""
+    """Options of the method whose iterations converge from a worse initial guess."""
     parts = jax.tree.leaves(method, is_leaf=lambda x: isinstance(x, AbstractSolver))
     if any(isinstance(x, AbstractSolver) and not isinstance(x, Newton) for x in parts):
         yield "solver=Newton()"
@@ -153,7 +158,7 @@ def _faster_iterations(method: AbstractMethod) -> Iterator[str]:
 
 
 def _violation(method: AbstractMethod, system: AbstractSystem, q: Numbers, t: Real) -> float | None:
-    """`max|g(q)|` if the method lets the constraint drift and q is far from the manifold, else None."""
+    """`max|g(q)|` if q is far from the manifold and the method does not enforce the constraint; None otherwise."""
     if not system.has_constraints or method.traits_on(system).constraint_exact:
         return None
     g = np.abs(np.asarray(system.constraint(q, t)))

@@ -24,14 +24,27 @@ from ..methods.base import AbstractMethod
 from .parameters import axes_of_start, merge_params
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+    from rich.console import Console
+
+    from .events import Event
+    from .io import EnsembleStore, StorePlace
+
     # user input, checked with our own errors
     SystemLike: TypeAlias = AbstractSystem | Problem
     PlainSystem: TypeAlias = AbstractSystem
     MethodLike: TypeAlias = AbstractMethod
     StoreLike: TypeAlias = str | os.PathLike[str] | Sink
+    EnsembleStoreLike: TypeAlias = str | os.PathLike[str] | EnsembleStore | StorePlace
     Observe: TypeAlias = Function | Mapping[str, Function]
+    Events: TypeAlias = Event | Function | Sequence[Event | Function]
+    ExecutorLike: TypeAlias = Executor | Callable[[], Executor]
+    ProgressLike: TypeAlias = bool | Console | None
 else:
-    SystemLike = PlainSystem = MethodLike = StoreLike = Observe = object
+    SystemLike = PlainSystem = MethodLike = StoreLike = EnsembleStoreLike = Observe = object
+    Events = ExecutorLike = ProgressLike = object
 
 MAX_STEPS = 1 << 53  # step counts up to this one are exact as floats
 BATCHED = ("q0", "p0", "params", "dt")  # inputs that may differ between trajectories

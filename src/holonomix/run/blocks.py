@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core import columns
 from ..core.errors import InputError
+from .arguments import EnsembleStoreLike
 from .checkpoint import GIVEN, OTHER, Identity, check_same_backend, check_same_run
 from .events import Found
 from .io import EnsembleStore, StorePlace, is_store
@@ -124,7 +125,7 @@ def _streamed(run: Run, count: int, after_chunk: Callable[[Run], None] | None) -
 def ended(run: Run, count: int, in_memory: bool = True) -> Block:
     """The results of the first `count` trajectories of a finished run."""
     rows = {key: x[:count] for key, x in run.rows().items()} if in_memory else None
-    values = values_of(run.loop, run.carry, run.shown(), run.passages.ends, run.runner.fetch, count)
+    values = final_values(run.loop, run.carry, run.shown(), run.passages.ends, run.runner.fetch, count)
     found: Rows = {}
     if run.passages.found:
         found = run.passages.to_arrays()
@@ -132,7 +133,7 @@ def ended(run: Run, count: int, in_memory: bool = True) -> Block:
     return Block(values, found, rows, run.stats())
 
 
-def values_of(
+def final_values(
     loop: Loop,
     carry: LoopCarry,
     last: Rows,
@@ -140,7 +141,11 @@ def values_of(
     fetch: Callable[[Any], Any] = jax.device_get,
     count: int | None = None,
 ) -> Rows:
-    """The final values of each trajectory; `last` are the columns of `carry`."""
+    """What a run keeps per trajectory besides its rows: status, final state, counts of steps, results of reducers.
+
+    `last` is the last row, read from `carry`; `ends` are the events that stopped trajectories, whose states replace the
+    last row. Keep the first `count` trajectories (all by default).
+    """
     q, p, t = (np.array(last[name]) if ends else last[name] for name in ("q", "p", "t"))
     for lane, found in ends.items():
         q[lane], p[lane], t[lane] = found.q, found.p, found.t
@@ -216,7 +221,7 @@ def load_rows(loop: Loop, store: EnsembleStore) -> Rows:
 
 def open_store(
     loop: Loop,
-    store: object,
+    store: EnsembleStoreLike,
     block: int | None,
     backend: str,
     *,
@@ -255,7 +260,7 @@ def open_store(
     shown = jax.device_get(shown)
     row = as_stored(one, {key: x[:, None] for key, x in shown.items()})
     specs = {key: jax.ShapeDtypeStruct((rows, *x.shape[2:]), x.dtype) for key, x in row.items()}
-    values = {key: x[0] for key, x in values_of(one, carry, shown, {}).items() if key != STATUS}
+    values = {key: x[0] for key, x in final_values(one, carry, shown, {}).items() if key != STATUS}
     size = sum(rows * x.nbytes for x in row.values()) + sum(x.nbytes for x in values.values())
     t = float(loop.consts.t0) + np.arange(rows) * loop.every * float(loop.consts.dt) if "time" not in row else None
     return EnsembleStore.create(

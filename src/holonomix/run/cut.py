@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.checks import whole_number
 from ..core.status import Status
-from .arguments import Arguments
+from .arguments import Arguments, EnsembleStoreLike, ExecutorLike
 from .blocks import Block, default_block, join_blocks, lanes_of, open_store, run_block, stored
 from .executors import check_executor, pack_block, run_blocks
 from .io import EnsembleStore
@@ -30,9 +30,9 @@ class Cut:
         self,
         arguments: Arguments,
         loop: Loop,
-        store: object,
+        store: EnsembleStoreLike | None,
         block: int | None,
-        executor: object,
+        executor: ExecutorLike | None,
         labels: Mapping[str, np.ndarray],
         allow_different_bits: bool,
     ):

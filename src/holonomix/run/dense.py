@@ -1,7 +1,7 @@
-"""Dense output: states between two steps. Shorter steps of the method interpolate them; then they are projected.
+"""Dense output: states between two steps, interpolated by shorter steps of the method and then projected.
 
-A row of a dense run holds the complete carry. Evaluation repeats the steps from the preceding row, so only rows are
-stored.
+A row of a dense run holds the complete carry, so the steps after it can be repeated: states between rows are recomputed
+from the preceding row, not stored.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ if TYPE_CHECKING:
 def between(
     method: AbstractMethod, system: AbstractSystem, before: LoopCarry, after: LoopCarry, dt: Real, forward: bool = False
 ) -> Callable[[Any], tuple[State, Any]]:
-    r"""The states within the step from `before` to `after` as a function of the time since `before`.
+    r"""A function of the time since `before` that returns the state within the step to `after`, and a status.
 
     A method with a continuous path gives its solution over the step. Others are interpolated:
 
         z(t) = (1 - w) Phi_{t - t_n}(z_n) + w Phi_{t - t_{n+1}}(z_{n+1}),    w = x^2 (3 - 2 x),    x = (t - t_n)/h
 
-    with `Phi` the method's own step (`method.path`), forward from the start and backward from the end of the step.
-    Each branch has the method's order and lies on the manifold. The curve passes through the steps, is continuously
-    differentiable and symmetric in its two ends. A method that conserves the energy exactly uses only the first branch,
-    because the mean of both has another energy; with `forward` every method does. Finally the position is projected
-    onto the manifold and the momentum onto its tangent space. The second result is the status of the solves.
+    where `Phi` is the method's own step (`method.path`), taken forward from the start and backward from the end of the
+    step. Both branches have the order of the method and lie on the manifold. The curve is continuously differentiable,
+    equals the states at both ends, and is symmetric under their exchange. For a method that conserves the energy
+    exactly, and with `forward` for every method, only the first branch is used, because a mean of two states has another
+    energy. Finally the position is projected onto the manifold and the momentum onto its tangent space. The status is
+    that of all solves.
     """
     path = method.path(system, before.state, dt, before.memory) if method.continuous else None
     h = after.state.t - before.state.t
     ends = jax.tree.map(lambda a, b: jnp.stack([a, b]), *((c.state, c.memory) for c in (before, after)))
 
     def branch(end: tuple[Any, ...]):
-        (state, memory), way = end
-        moved = way != 0
-        new_q, new_p, status = method.path(system, state, dt, memory)(jnp.where(moved, way, h))
+        (state, memory), span = end
+        moved = span != 0
+        new_q, new_p, status = method.path(system, state, dt, memory)(jnp.where(moved, span, h))
         shown = method.read(system, state, memory)
         q, p = (jnp.where(moved, a, b) for a, b in ((new_q, shown.q), (new_p, shown.p)))
         return q, p, jnp.where(moved, status, Status.OK).astype(jnp.int32)
@@ -85,14 +86,17 @@ class Interpolant:
         self.like = eqx.tree_at(lambda c: c.status, like, jnp.zeros_like(like.status))
 
     def __call__(self, rows: dict[str, np.ndarray], times: np.ndarray) -> tuple[dict[str, np.ndarray], Status]:
-        """The columns of `Stepper.read` at times between the first and the last row, up to the first failed solve."""
+        """The columns of `Stepper.read` at the given times, which lie between the first and the last row.
+
+        Results end before the first time at which a solve fails; the second result is its status, or OK.
+        """
         size = len(jax.tree.leaves(_memory(self.like)))
         if not len(times):
             leaves = [rows[f"memory/{k}"][:1] for k in range(size)]
             out, _ = eqx.filter_eval_shape(_evaluate, self.stepper, self.like, self.consts, leaves, jnp.zeros(1))
             return {name: np.zeros((0, *x.shape[1:]), x.dtype) for name, x in out.items()}, Status.OK
-        way = np.sign(float(self.consts.dt))
-        before = np.searchsorted(way * rows["t"], way * times, side="left") - 1
+        sign = np.sign(float(self.consts.dt))
+        before = np.searchsorted(sign * rows["t"], sign * times, side="left") - 1
         before = np.clip(before, 0, max(len(rows["t"]) - 2, 0))
         count = -(-len(times) // 64) * 64  # a multiple of 64, so that few programs are compiled
         pad = np.concatenate([np.arange(len(times)), np.full(count - len(times), len(times) - 1)])
@@ -107,7 +111,7 @@ class Interpolant:
         return {name: np.asarray(x)[:good] for name, x in out.items()}, first
 
     def after(self, carry: LoopCarry, time: float) -> tuple[dict[str, np.ndarray], Status]:
-        """One row at a time within the step after `carry`."""
+        """The row at `time`, which lies within the step after `carry`."""
         leaves = jax.tree.leaves(_memory(carry))
         rows = {f"memory/{k}": np.asarray(leaf)[None] for k, leaf in enumerate(leaves)}
         row, status = self(rows | {"t": np.asarray(carry.state.t)[None]}, np.asarray([time]))
@@ -115,13 +119,14 @@ class Interpolant:
 
 
 def disarm(carry: LoopCarry) -> LoopCarry:
-    """The carry with NaN as event values, so that no event interrupts the next step."""
+    """The carry with NaN as event values: comparisons with NaN are false, so no event interrupts the next step."""
     if "events" not in carry.reduced:
         return carry
     return eqx.tree_at(lambda c: c.reduced["events"], carry, jnp.full_like(carry.reduced["events"], jnp.nan))
 
 
 def _memory(carry: LoopCarry) -> Any:
+    """The part of the carry from which steps can be repeated."""
     return carry.state, carry.memory
 
 
@@ -129,6 +134,7 @@ def _memory(carry: LoopCarry) -> Any:
 def _evaluate(
     stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: ArrayLike
 ) -> tuple[dict[str, Any], Any]:
+    """Rows and statuses at `times`; `leaves` are the arrays of `_memory` in the row before each of them."""
     system, method, observe, _ = stepper.parts(consts)
     treedef = jax.tree.structure(_memory(like))
 
@@ -159,10 +165,10 @@ def _evaluate(
 def evaluate(solution: Solution, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """`(q, p)` of a dense solution at one time or an array of times.
 
-    Raises `InputError` for a time outside of the run, and `ConvergenceError` where a step between rows fails.
+    Raises `InputError` for a time outside of the run, and `ConvergenceError` if a step between rows fails.
     """
     if solution.interpolant is None:
-        raise InputError("at(t) needs the run's memory: call simulate(..., dense=True)")
+        raise InputError("at(t) needs a dense run, whose rows hold the state of the method: simulate(..., dense=True)")
     times = np.asarray(t, float)
     rows = solution.rows
     low, high = sorted((float(rows["t"][0]), float(rows["t"][-1])))
@@ -172,6 +178,7 @@ def evaluate(solution: Solution, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     out, status = solution.interpolant(rows, times.reshape(-1))
     if status.failed:
         at = times.reshape(-1)[len(out["t"])]
-        raise ConvergenceError(f"no state could be found at t = {at:g}: {status.message}", status=status, time=at)
+        text = f"the state at t = {at:g} cannot be computed: {status.message}; {status.advice}"
+        raise ConvergenceError(text, status=status, time=at)
     q, p = (out[name].reshape((*times.shape, *out[name].shape[1:])) for name in ("q", "p"))
     return q, p

@@ -19,7 +19,18 @@ from ..core.errors import FailedTrajectoriesWarning, InputError, ShapeError, Sim
 from ..core.status import Status
 from ..core.types import ArrayLike
 from ..mechanics.problem import Problem
-from .arguments import Arguments, MethodLike, Observe, Options, SystemLike, check_concrete
+from .arguments import (
+    Arguments,
+    EnsembleStoreLike,
+    Events,
+    ExecutorLike,
+    MethodLike,
+    Observe,
+    Options,
+    ProgressLike,
+    SystemLike,
+    check_concrete,
+)
 from .blocks import ended, load_rows, shares_time
 from .cut import Cut
 from .events import EventRecord, records_of
@@ -187,16 +198,16 @@ def simulate_ensemble(
     in_axes: Mapping[str, Any] | None = None,
     key: ArrayLike | None = None,
     observe: Observe | None = None,
-    events: object = (),
+    events: Events = (),
     reduce: Mapping[str, Any] | None = None,
     save_every: int | None = None,
-    store: object = None,
+    store: EnsembleStoreLike | None = None,
     block: int | None = None,
-    executor: object = None,
+    executor: ExecutorLike | None = None,
     coordinates: Mapping[str, Any] | None = None,
     backend: str = "auto",
     throw: bool = False,
-    progress: object = False,
+    progress: ProgressLike = False,
     allow_different_bits: bool = False,
 ) -> Ensemble:
     """Run many trajectories of one method.

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 
 from ..core.errors import InputError
 from ..core.types import Numbers, Real
+from ..mechanics.abstract import AbstractSystem
 from ..trace.functions import as_callable, user_function_errors
 
 RESERVED = ("t", "n", "q", "p", "multipliers", "times", "status")
@@ -29,7 +30,7 @@ class _Timed(eqx.Module):  # stores record this name
     takes_time: bool = eqx.field(static=True)
     on: Any = eqx.field(static=True, default=None)
 
-    def __call__(self, q: Numbers, p: Numbers, t: Real, system: Any = None) -> Any:
+    def __call__(self, q: Numbers, p: Numbers, t: Real, system: AbstractSystem | None = None) -> Any:
         if self.on is not None and system is not None:
             return self.on(system, q, p, t)
         return self.fn(q, p, t) if self.takes_time else self.fn(q, p)

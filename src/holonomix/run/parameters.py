@@ -90,7 +90,7 @@ def axes_of_start(
     return next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
 
 
-def _fits(system: Any, shape: tuple[int, ...]) -> bool:
+def _fits(system: AbstractSystem, shape: tuple[int, ...]) -> bool:
     """Whether the functions and the mass of a system accept a q of this shape."""
     q = jnp.ones(shape)
     try:

@@ -6,6 +6,7 @@ import importlib.util
 import time
 
 from ..core.errors import InputError
+from .arguments import ProgressLike
 
 WIDE = 112  # minimum width for the label
 LINE_SECONDS = 10.0  # seconds between lines if the console is not a terminal
@@ -18,7 +19,7 @@ class Progress:
     instead of a moving bar.
     """
 
-    def __init__(self, shown: object, total: int | None, span: float, label: str, first: int = 0):
+    def __init__(self, shown: ProgressLike, total: int | None, span: float, label: str, first: int = 0):
         self.began = self.printed = time.perf_counter()
         self.counted: tuple[int, float] | None = None  # the end of the first chunk: steps, time
         import rich

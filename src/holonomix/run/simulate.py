@@ -8,7 +8,17 @@ from ..core.status import Status
 from ..core.types import ArrayLike
 from ..mechanics import resonance_watch
 from .advice import failure
-from .arguments import Arguments, MethodLike, Observe, Options, StoreLike, SystemLike, check_concrete
+from .arguments import (
+    Arguments,
+    Events,
+    MethodLike,
+    Observe,
+    Options,
+    ProgressLike,
+    StoreLike,
+    SystemLike,
+    check_concrete,
+)
 from .events import records_of
 from .interrupts import interruptible
 from .loop import make_loop
@@ -34,9 +44,9 @@ def simulate(
     save_every: int = 1,
     save_at: ArrayLike | None = None,
     observe: Observe | None = None,
-    events: object = (),
+    events: Events = (),
     dense: bool = False,
-    progress: object = False,
+    progress: ProgressLike = False,
     store: StoreLike | None = None,
     key: ArrayLike | None = None,
     backend: str = "auto",

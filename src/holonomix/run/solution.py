@@ -227,7 +227,7 @@ class Solution(AbstractRows):
         path: str | PathLike[str] | None = None,
         *,
         open: bool | None = None,
-        certificate: object = None,
+        certificate: Any = None,
         live: bool = False,
     ) -> Any:
         """Write the run as an HTML page and return its path; without `path`, the page is also opened,

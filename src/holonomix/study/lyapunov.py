@@ -151,7 +151,7 @@ def _growth(
 
     @eqx.filter_jit
     def run(q: Numbers, p: Numbers, tangents: PyTree) -> Any:
-        def chunk(carry: PyTree, k: Any) -> Any:
+        def chunk(carry: PyTree, k: Numbers) -> Any:
             q, p, tangents = carry
             flow = lambda q, p: step(q, p, k * (every * dt))
             (q, p), push = jax.linearize(flow, q, p)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import holonomix as hx
-from holonomix.mechanics.curvature import curvature, curvature_structure
+from holonomix.mechanics.curvature import Curvature, curvature
 from holonomix.methods.zhang_skeel import modified_force
 from holonomix.study.certificates.limits import LimitStudy
 from holonomix.study.certificates.stability import LinearStability, StabilityMap
@@ -160,7 +160,9 @@ def test_curvature_follows_the_structure_of_the_potential():
     system = problem.system.full
     q = problem.q0 + 0.01 * jax.random.normal(jax.random.key(0), problem.q0.shape)
     dense = 1e-4 * jax.jacfwd(system.gradient)(q).reshape(40, 40) + jnp.eye(40)
-    assert "block tridiagonal" in curvature_structure(system, q)  # not the dense fallback
+    structured = curvature(system, q, 1e-4)
+    assert isinstance(structured, Curvature)  # not the dense fallback
+    assert "block tridiagonal" in structured.pattern.layout.text
     b = jax.random.normal(jax.random.key(1), (40,))
 
     @jax.jit

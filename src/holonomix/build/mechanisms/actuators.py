@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core.checks import number
 from ...core.errors import InputError
-from ...core.types import Numbers, Real
+from ...core.types import ArrayLike, Function, Numbers, Real
 from ...trace.signatures import required_arguments
 from .forces import bound, returned
 from .forms import JointCoordinate
@@ -32,7 +32,7 @@ class Motor:
         self.name, self.joint, self.law, self.which = name, joint, law, which
         self.entry: tuple[Any, ...] | None = None  # its entry in the forces of the mechanism
 
-    def torque(self, command: Any, dt: float | None) -> Callable[..., Any]:
+    def torque(self, command: ArrayLike | Function, dt: float | None) -> Callable[..., Any]:
         """`torque(t, position, rate)` for a constant, a function of these, or an array with a step `dt`.
 
         With a name, or a function of four arguments, the params of the system are its fourth argument.
@@ -71,17 +71,19 @@ def geared(gear: float) -> Law:
     return lambda u, x, rate: gear * u
 
 
-def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
+def affine(
+    gear: float, shift: float, gain: np.ndarray, bias: np.ndarray, limits: Sequence[tuple[float, ...] | None]
+) -> Law:
     """MuJoCo's actuators: `force = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l'`, `l = gear (x + shift)`.
 
     `limits` bound the command, the force, and the torque on the joint; None means no bound.
     """
-    gain, bias = ([float(x) for x in y[:3]] for y in (gain, bias))
+    g, b = ([float(x) for x in y[:3]] for y in (gain, bias))
 
     def law(u: Real, x: Real, rate: Real) -> Any:
         length, speed = gear * (x + shift), gear * rate
         u = u if limits[0] is None else jnp.clip(u, *limits[0])
-        force = (gain[0] + gain[1] * length + gain[2] * speed) * u + bias[0] + bias[1] * length + bias[2] * speed
+        force = (g[0] + g[1] * length + g[2] * speed) * u + b[0] + b[1] * length + b[2] * speed
         torque = gear * (force if limits[1] is None else jnp.clip(force, *limits[1]))
         return torque if limits[2] is None else jnp.clip(torque, *limits[2])
 
@@ -91,7 +93,7 @@ def affine(gear: float, shift: float, gain: Any, bias: Any, limits: Any) -> Law:
 def polynomial_damping(powers: list[float]) -> Callable[[Any, Any, Any], Any]:
     """`-rate sum_k c_k |rate|^k`, k = 1, 2, ..."""
 
-    def torque(t: Any, x: Any, rate: Any) -> Any:
+    def torque(t: Real, x: Real, rate: Real) -> Any:
         total = jnp.zeros_like(rate)
         for c in reversed(powers):
             total = (total + c) * jnp.abs(rate)

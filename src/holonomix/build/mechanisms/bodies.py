@@ -10,6 +10,7 @@ computes the frame from the particles, and `pull` the force on the particles fro
 from __future__ import annotations
 
 import dataclasses
+from types import ModuleType
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import Array, ArrayLike, Numbers
 from .host import values_and_slopes
 from .results import BodyResults
 from .shapes import AbstractShape
@@ -26,7 +28,7 @@ KINDS = {"rigid": 4, "plate": 3, "rod": 2, "point": 1, "planar": 2, "planar poin
 VANISHING = 1e-11  # Euler moments below this share of the largest count as zero
 
 
-def expand(kind: str, x: Any, xp: Any) -> Any:
+def expand(kind: str, x: np.ndarray | Array, xp: ModuleType) -> Any:
     """The frame `(..., dim + 1, dim)` of a body from its particles; `xp` is numpy or jax.numpy."""
     if kind == "rigid":
         return x
@@ -44,7 +46,7 @@ class FrameProduct(eqx.Module):
 
     kind: str = eqx.field(static=True)
 
-    def __call__(self, x: Any, data: dict[str, Any]) -> Any:
+    def __call__(self, x: Numbers, data: dict[str, Any]) -> Any:
         return jnp.sum(expand(self.kind, x, jnp) * data["force"])
 
 
@@ -75,7 +77,9 @@ class Inertia:
     directors: tuple[float, ...]
 
 
-def make_inertia(name: str, dimension: int, mass: Any, inertia: Any, shape: Any, density: Any) -> Inertia:
+def make_inertia(
+    name: str, dimension: int, mass: Any, inertia: ArrayLike | None, shape: Any, density: ArrayLike | None
+) -> Inertia:
     """Mass and inertia from numbers, or from a shape with a density or a mass; errors name the body."""
     what = f"body {name!r}"
     if shape is not None:
@@ -109,14 +113,14 @@ def _positive(what: str, name: str, value: Any) -> float:
     return number
 
 
-def _planar(what: str, mass: float, inertia: Any) -> Inertia:
+def _planar(what: str, mass: float, inertia: ArrayLike) -> Inertia:
     value = np.asarray(inertia, float)
     if value.shape not in ((), (1,)):
         raise InputError(f"{what}: the inertia of a planar body is one number, not {inertia!r}")
     return Inertia("planar", mass, np.eye(2), (_positive(what, "inertia", value.reshape(())),))
 
 
-def _spatial(what: str, mass: float, inertia: Any) -> Inertia:
+def _spatial(what: str, mass: float, inertia: ArrayLike) -> Inertia:
     try:
         matrix = np.asarray(inertia, float)
     except (TypeError, ValueError):
@@ -151,7 +155,7 @@ def _spatial(what: str, mass: float, inertia: Any) -> Inertia:
     return Inertia({3: "rigid", 2: "plate", 1: "rod"}[len(kept)], mass, axes, kept)
 
 
-def rotation_matrix(what: str, rotation: Any, dimension: int) -> np.ndarray:
+def rotation_matrix(what: str, rotation: ArrayLike | None, dimension: int) -> np.ndarray:
     """A rotation given as a matrix, a quaternion (w, x, y, z), or in the plane an angle."""
     if rotation is None:
         return np.eye(dimension)
@@ -210,7 +214,9 @@ class Body(BodyResults):
     Coordinates "in the body" are those of its own frame.
     """
 
-    def __init__(self, name: str, dimension: int, inertia: Inertia | None, center: Any = None, number: int = -1):
+    def __init__(
+        self, name: str, dimension: int, inertia: Inertia | None, center: ArrayLike | None = None, number: int = -1
+    ):
         self.name, self.dimension, self.inertia, self.number = name, dimension, inertia, number
         self.center = np.zeros(dimension) if center is None else np.asarray(center, float)
         self.origin, self.attitude = np.zeros(dimension), np.eye(dimension)

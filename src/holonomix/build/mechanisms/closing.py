@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +70,13 @@ class _Tree:
                 out[:, body.number, n:] = 0.0
         return out
 
-    def _place_body(self, branch: Branch, near: Any, values: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _place_body(
+        self,
+        branch: Branch,
+        near: tuple[np.ndarray, np.ndarray],
+        values: Mapping[tuple[int, int], np.ndarray],
+        count: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Origins and attitudes of the body at the far end of a joint, from the `near` ones and joint positions."""
         joint: Any = branch.joint
         place, dim = joint.place, joint.a.dimension

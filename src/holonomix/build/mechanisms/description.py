@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.checks import number, real_array, whole_number
 from ...core.errors import InputError
-from ...core.types import ArrayLike
+from ...core.types import ArrayLike, Function
 from .actuators import Motor, dry_friction
 from .bodies import KINDS, Body, Inertia, make_inertia, rotation_matrix
 from .forces import AppliedForce, AppliedTorque, bound, depends_on_rate
@@ -25,7 +25,7 @@ Given: TypeAlias = ArrayLike | None  # numbers from the user, checked by `joints
 class Description:
     """Bodies, joints and forces of a mechanism, by name."""
 
-    def __init__(self, gravity: Any = None, *, dimensions: int = 3, name: str = "mechanism", length_unit: str = "m"):
+    def __init__(self, gravity: Given = None, *, dimensions: int = 3, name: str = "mechanism", length_unit: str = "m"):
         if dimensions not in (2, 3):
             raise InputError(f"dimensions must be 2 or 3, not {dimensions!r}")
         self.dimensions, self.name, self.length_unit = dimensions, name, length_unit
@@ -114,7 +114,7 @@ class Description:
         body.color = color
         return body
 
-    def _add_body(self, name: str, inertia: Inertia, position: Any, center: Any) -> Body:
+    def _add_body(self, name: str, inertia: Inertia, position: Given, center: Given) -> Body:
         why, dim = f"body {name!r}", self.dimensions
         center = None if center is None else numbers(why, "center", center, dim)
         body = Body(name, dim, inertia, center, len(self.bodies))
@@ -155,7 +155,7 @@ class Description:
 
     # -- joints ---------------------------------------------------------------------------------------------------
 
-    def joint(self, kind: str, name: str | None, a: Body | Frame, b: Body | Frame, **options: Any) -> Joint:
+    def joint(self, kind: str, name: str | None, a: Body | Frame, b: Body | Frame, **options: Given) -> Joint:
         """A joint of the kind with this name; the methods below are shorter.
 
         A joint between frames, as in `m.fixed("loop", m["end_A"], m["end_B"])`, holds the frames together. Their
@@ -186,19 +186,19 @@ class Description:
         return joint
 
     def revolute(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Given
     ) -> Joint:
         """A hinge: a common point and axis. In the plane a pin, without an axis."""
         extra = {} if self.dimensions == 2 and axis is None else {"axis": axis}
         return self.joint("revolute", name, a, b, at=at, **extra, **own)
 
     def prismatic(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Given
     ) -> Joint:
         """A slide along an axis fixed in a, without rotation."""
         return self.joint("prismatic", name, a, b, at=at, axis=axis, **own)
 
-    def spherical(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, **own: Any) -> Joint:
+    def spherical(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, **own: Given) -> Joint:
         """A ball joint: a common point."""
         return self.joint("spherical", name, a, b, at=at, **own)
 
@@ -209,18 +209,18 @@ class Description:
         return self.joint("universal", name, a, b, at=at, axis=axis, axis2=axis2)
 
     def cylindrical(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Given
     ) -> Joint:
         """A common axis: b slides along it and turns about it."""
         return self.joint("cylindrical", name, a, b, at=at, axis=axis, **own)
 
     def planar(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Given
     ) -> Joint:
         """b slides on a plane of a with the given normal, and turns about the normal."""
         return self.joint("planar", name, a, b, at=at, axis=axis, **own)
 
-    def fixed(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, **own: Any) -> Joint:
+    def fixed(self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, **own: Given) -> Joint:
         """A weld."""
         if at is None and "point_a" not in own and isinstance(a, Body) and isinstance(b, Body):
             at = (b if a.fixed else a).origin
@@ -240,13 +240,13 @@ class Description:
         return self.joint("distance", name, a, b, point_a=point_a, point_b=point_b, length=length)
 
     def point_on_line(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Given
     ) -> Joint:
         """The point of b that is placed at `at` stays on a line of a, through `at` along `axis`."""
         return self.joint("point_on_line", name, a, b, at=at, axis=axis, **own)
 
     def point_on_plane(
-        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Any
+        self, name: str | None, a: Body | Frame, b: Body | Frame, *, at: Given = None, axis: Given = None, **own: Given
     ) -> Joint:
         """The point of b that is placed at `at` stays on a plane of a, through `at` with the normal `axis`."""
         return self.joint("point_on_plane", name, a, b, at=at, axis=axis, **own)
@@ -260,7 +260,7 @@ class Description:
         at: Given = None,
         axis: Given = None,
         pitch: Given,
-        **own: Any,
+        **own: Given,
     ) -> Joint:
         """A cylindrical joint that advances by `pitch` per turn."""
         return self.joint("screw", name, a, b, at=at, axis=axis, pitch=pitch, **own)
@@ -393,7 +393,7 @@ class Description:
         if self._commands.setdefault(name, shape) != shape:
             raise InputError(f"command {name!r} has shape {self._commands[name]} elsewhere, not {shape}: use two names")
 
-    def command(self, motor: str, command: Any, *, dt: float | None = None) -> None:
+    def command(self, motor: str, command: ArrayLike | Function, *, dt: float | None = None) -> None:
         """Set the command of a motor of a file: a number, a function of `(t, position, rate)`, an array, or a name.
 
         An array has one entry per time step `dt`, from t = 0. It is interpolated between entries and constant after the
@@ -438,7 +438,9 @@ class Description:
             raise InputError(f"joint {joint.name!r}: its stops {lower:g} and {upper:g} must be a range within one turn")
         self._stops.append((joint, which, lower, upper, stiffness))
 
-    def drive(self, joint: Joint, angle: Any = None, *, distance: Any = None, which: int = 0) -> Joint:
+    def drive(
+        self, joint: Joint, angle: Function | None = None, *, distance: Function | None = None, which: int = 0
+    ) -> Joint:
         """Prescribe a joint's position as a function of time; the drive is a joint with a reaction of its own."""
         motion = angle if angle is not None else distance
         if not callable(motion) or (angle is not None and distance is not None):
@@ -470,7 +472,7 @@ class Description:
         self._position("a start rate", joint, which)
         self._rates.append((joint, which, number(f"joint {joint.name!r}: its rate", rate)))
 
-    def force(self, body: Body, force: Any, *, at: Given = None) -> None:
+    def force(self, body: Body, force: ArrayLike | Function, *, at: Given = None) -> None:
         """A force at a point of a body (its origin by default): a vector, or `force(t, position, velocity)`.
 
         A string names a command: a parameter of the system with one number per dimension, initially zero.
@@ -486,7 +488,7 @@ class Description:
         rated = callable(force) and depends_on_rate(bound(force, self._own), (), *[(self.dimensions,)] * 2)
         self._applied.append(AppliedForce(c, value, body.kind, body.particles, fn, rated))
 
-    def torque(self, body: Body, torque: Any) -> None:
+    def torque(self, body: Body, torque: ArrayLike | Function) -> None:
         """A torque on a body in world coordinates: constant, `torque(t, rotation, angular_velocity)`, or a command."""
         self._own_body("a torque", body)
         if body.kind in ("point", "planar point", "ground"):

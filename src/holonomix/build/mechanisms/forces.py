@@ -167,10 +167,10 @@ class AppliedForce(eqx.Module):
     def slopes(self, q: Numbers) -> Any:
         return jax.jacrev(self.point)(q)
 
-    def loads(self, q: Any, rates: Any, t: Any, params: Any) -> Any:
+    def loads(self, q: Numbers, rates: Numbers, t: Real, params: PyTree) -> Any:
         return self.law(self.point(q), rates, t, params)
 
-    def law(self, x: Any, rate: Any, t: Any, params: Any) -> Any:
+    def law(self, x: Numbers, rate: Numbers, t: Real, params: PyTree) -> Any:
         return returned("a force", bound(self.fn, params), x.shape, t, x, rate)
 
 
@@ -201,7 +201,7 @@ class AppliedTorque(eqx.Module):
             return self.share * jnp.sum(jnp.cross(d, rate), axis=0)
         return self.share * jnp.sum(d[:, 0] * rate[:, 1] - d[:, 1] * rate[:, 0])
 
-    def torque(self, d: Any, spin: Any, t: Any, params: Any) -> Any:
+    def torque(self, d: Numbers, spin: Numbers, t: Real, params: PyTree) -> Any:
         return returned("a torque", bound(self.fn, params), jnp.shape(spin), t, d.T @ self.axes.T, spin)
 
     def force(self, q: Numbers, v: Numbers, t: Real, params: PyTree) -> Any:
@@ -286,7 +286,7 @@ def bound(fn: Function, params: PyTree) -> Any:
     return (lambda *x: fn(*x, params)) if required_arguments(fn) == 4 else fn
 
 
-def returned(what: str, fn: Any, shape: tuple[int, ...], *args: Any) -> Any:
+def returned(what: str, fn: Function, shape: tuple[int, ...], *args: Real) -> Any:
     """The result of a user's function, checked; `what` it belongs to."""
     found = fn(*args)
     try:
@@ -302,7 +302,7 @@ def _count(shape: tuple[int, ...]) -> str:
     return f"{shape[0]} numbers" if shape else "one number"
 
 
-def depends_on_rate(fn: Any, *like: tuple[int, ...]) -> bool:
+def depends_on_rate(fn: Function, *like: tuple[int, ...]) -> bool:
     """Whether a user's function of arguments of these shapes depends on the last one; True if tracing it fails."""
     try:
         flat = lambda *x: jnp.ravel(jnp.asarray(fn(*x), float))

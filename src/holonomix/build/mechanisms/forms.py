@@ -245,12 +245,12 @@ def hinge_chain(v: Numbers, kind: str, part: int) -> tuple[Any, ...]:
     return ((apart - _turned(w1, steps, *opening))[part],)
 
 
-def _turned(axis: Any, x: Any, c: Any, s: Any) -> Any:
+def _turned(axis: Numbers, x: Numbers, c: Numbers, s: Numbers) -> Any:
     """x turned about a unit vector by an angle with this cosine and sine."""
     return c * x + s * jnp.cross(axis, x) + (1 - c) * jnp.dot(axis, x) * axis
 
 
-def _angle(axis: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _angle(axis: Numbers, x: Numbers, y: Numbers) -> tuple[Any, Any]:
     """Cosine and sine of the angle about a unit vector that takes x to y."""
     along = jnp.dot(axis, x)
     size = jnp.dot(x, x) - along**2

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ...core.types import Numbers
 from ...trace.stepwise import evaluate
 
 MAX_BLOCKS = 4096  # that are evaluated at once, so that intermediate results stay small
@@ -53,7 +54,7 @@ def _traced(
     if slopes and shape[1] * shape[2] <= MAX_FORWARD:
         basis = np.eye(shape[1] * shape[2]).reshape(-1, *shape[1:])
 
-        def both(x: Any, *given: Any) -> Any:
+        def both(x: Numbers, *given: Numbers) -> Any:
             along = lambda v: jax.jvp(lambda y: one(y, *given), (x,), (v,))
             value, found = jax.vmap(along, out_axes=(None, 0))(basis)
             return value, found.reshape(shape[1:])

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core.checks import number
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from .bodies import Body
 from .forms import Coordinate, PhaseRow, ProductRow, Row, Vector
 from .results import JointResults
@@ -25,7 +26,7 @@ KINDS = {
     2: ("revolute", "prismatic", "fixed", "distance", "point_on_line"),
 }
 OPTIONS = ("at", "axis", "point_a", "point_b", "axis_a", "axis_b", "axis2", "pitch", "length", "frame_a", "frame_b")
-LARGEST_WHOLE = 64
+MAX_TEETH = 64
 
 
 class Joint(JointResults):
@@ -73,7 +74,7 @@ def vector(body: Body, what: np.ndarray, why: str, *, point: bool) -> Vector:
     return Vector(((body, c),), np.zeros(body.dimension))
 
 
-def _unit(why: str, name: str, value: Any, dimension: int) -> np.ndarray:
+def _unit(why: str, name: str, value: ArrayLike | None, dimension: int) -> np.ndarray:
     v = numbers(why, name, value, dimension)
     size = np.linalg.norm(v)
     if not size > 0:
@@ -331,10 +332,10 @@ def coupling_row(terms: list[tuple[float, Coordinate]], offset: float) -> tuple[
     angles = [n for n, coordinate in terms if coordinate.kind == "angle" and n != 0]
     if not angles:
         return PhaseRow(tuple(terms), offset), True
-    ratios = [Fraction(n / angles[0]).limit_denominator(LARGEST_WHOLE) for n in angles]
+    ratios = [Fraction(n / angles[0]).limit_denominator(MAX_TEETH) for n in angles]
     common = int(np.lcm.reduce([ratio.denominator for ratio in ratios]))
     exact = all(abs(float(ratio) * angles[0] - n) <= 1e-12 * abs(n) for ratio, n in zip(ratios, angles, strict=True))
-    if not exact or max(abs(ratio * common) for ratio in ratios) > 4 * LARGEST_WHOLE:
+    if not exact or max(abs(ratio * common) for ratio in ratios) > 4 * MAX_TEETH:
         return PhaseRow(tuple(terms), offset), False
     factor = common / angles[0]
     whole = tuple((float(round(n * factor)) if c.kind == "angle" else n * factor, c) for n, c in terms)

@@ -6,14 +6,14 @@ import contextlib
 import html
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...core.errors import ConstraintRankError, ConvergenceError, HolonomixError, InputError
-from ...core.types import known_array
+from ...core.types import ArrayLike, Function, HasRows, known_array
 from ...mechanics import System
 from ...mechanics.problem import Problem
 from ...run.events import Event
@@ -26,6 +26,7 @@ from .closing import close_by_joints
 from .description import Description
 from .forces import JointForce, JointSpring, MechanismForce, MechanismPotential, bound, depends_on_rate, make_pairs
 from .forms import PhaseRow, coordinate_of
+from .frames import Frame
 from .joints import Joint
 from .observables import observables
 from .parameters import (
@@ -43,6 +44,9 @@ from .results import JointAlong, cross, moment, of_run
 from .terms import local_terms, packed, rigid_terms
 from .tree import configure, move_rotors, spanning_tree
 from .velocities import given_by_body, given_by_joint, start_velocities
+
+if TYPE_CHECKING:
+    from xarray import Dataset
 
 
 class Mechanism(Description):
@@ -284,7 +288,7 @@ class Mechanism(Description):
                 rates[k] = -float(jax.jvp(row.drive, (jnp.asarray(t),), (jnp.asarray(1.0),))[1]) / row.scale
         return rates
 
-    def _terms(self, mass: Any) -> list[Any]:
+    def _terms(self, mass: np.ndarray) -> list[Any]:
         kept_rows: list[tuple[str, Any, int]] = []
         terms: list[Any] = []
         for term, bodies in rigid_terms(self.bodies):
@@ -347,25 +351,27 @@ class Mechanism(Description):
             return None
         return MechanismForce(tuple(pairs), (*others, *self._applied), (self._particles, self.dimensions))
 
-    def _rated(self, damping: float, torque: Any) -> bool:
+    def _rated(self, damping: float, torque: Function | str | None) -> bool:
         """Whether a force on a joint depends on its rate."""
         return damping != 0 or (callable(torque) and depends_on_rate(bound(torque, self._own), (), (), ()))
 
     # -- results ----------------------------------------------------------------------------------------------------
 
-    def frame(self, q: Any, body: Body) -> np.ndarray:
+    def frame(self, q: ArrayLike, body: Body) -> np.ndarray:
         """Center and directors of a body along rows of q, `(..., dim + 1, dim)`."""
         return expand(body.kind, np.asarray(q)[..., list(body.particles), :], np)
 
     @of_run
-    def frame_rate(self, sol: Any, body: Body) -> np.ndarray:
+    def frame_rate(self, sol: HasRows, body: Body) -> np.ndarray:
         """Derivatives of center and directors along a solution."""
         at = list(body.particles)
         x = np.asarray(sol.q)[..., at, :]
         v = np.asarray(sol.p)[..., at, :] / body.start()[2][:, None]
         return frame_rate(body.kind, x, v)
 
-    def acceleration(self, q: Any, v: Any, t: float = 0.0) -> Any:
+    def acceleration(
+        self, q: ArrayLike | Mapping[str, float], v: ArrayLike | Mapping[str, float], t: float = 0.0
+    ) -> Any:
         """Accelerations of the particles for q and v in the shape of `problem.q0`; or of joints, by names.
 
         `m.acceleration({"elbow": 0.3}, {"elbow": 1.0})` places the joints as `configure` does (joints that are not
@@ -373,7 +379,9 @@ class Mechanism(Description):
         """
         return queries.acceleration(self, q, v, t)
 
-    def inverse_dynamics(self, q: Any, v: Any, a: Any, t: float = 0.0) -> dict[str, float]:
+    def inverse_dynamics(
+        self, q: ArrayLike | Mapping[str, float], v: ArrayLike | Mapping[str, float], a: Any, t: float = 0.0
+    ) -> dict[str, float]:
         """Torques (forces of slides) that give joints the accelerations `a`; both are dictionaries by joint names.
 
         Joints that `a` does not name, and a free base, get no torque and move freely. In a mechanism with loops, name
@@ -382,16 +390,16 @@ class Mechanism(Description):
         return queries.inverse_dynamics(self, q, v, a, t)
 
     @of_run
-    def center_of_mass(self, sol: Any) -> np.ndarray:
+    def center_of_mass(self, sol: HasRows) -> np.ndarray:
         """The center of mass of all bodies, `(rows, dim)`."""
         return queries.center_of_mass(self, sol)
 
     @of_run
-    def momentum(self, sol: Any, about: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def momentum(self, sol: HasRows, about: ArrayLike | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Linear momentum and angular momentum about a point of the world (the origin) of all bodies."""
         return queries.momentum(self, sol, about)
 
-    def jacobian(self, frame: Any, q: Any) -> Any:
+    def jacobian(self, frame: Frame | Body, q: ArrayLike | Mapping[str, float]) -> Any:
         """Velocity and angular velocity of a frame or body, per velocity of the particles or per rate of joints.
 
         For q in the shape of `problem.q0` it is `(6, *q.shape)` (in the plane 3): `sum(J * v)` are the velocity of the
@@ -405,7 +413,7 @@ class Mechanism(Description):
         """Kinetic and potential energy along a solution."""
         return sol.energy()
 
-    def joint_along(self, name: str, sol: Any) -> JointAlong:
+    def joint_along(self, name: str, sol: HasRows) -> JointAlong:
         """See `Solution.joint`."""
         joint = self._names.get(f"joint {name}", self._names.get(name))
         if not isinstance(joint, Joint):
@@ -413,12 +421,12 @@ class Mechanism(Description):
         return JointAlong(joint, sol)
 
     @of_run
-    def add_to_dataset(self, data: Any, sol: Any) -> Any:
+    def add_to_dataset(self, data: Dataset, sol: HasRows) -> Any:
         """See `Solution.to_xarray`."""
         return queries.add_to_dataset(self, data, sol)
 
     @of_run
-    def joint_error(self, sol: Any) -> dict[str, np.ndarray]:
+    def joint_error(self, sol: HasRows) -> dict[str, np.ndarray]:
         """The largest residual of each joint along a solution, rows left out as redundant included."""
         frames = self.equations.frames(np.asarray(sol.q))
         along = lambda joint: np.abs(Equations([], [joint], np.zeros(0)).values_along(frames, sol.t)).max(axis=1)
@@ -494,7 +502,7 @@ class Mechanism(Description):
         return f"Mechanism({self.name!r}, {len(self.bodies)} bodies, {len(self.joints)} joints)"
 
 
-def _row_text(kind: str, owner: Any, row: int) -> str:
+def _row_text(kind: str, owner: Body | Joint, row: int) -> str:
     return f"{kind} {owner.name!r}, row {row}"
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from .actuators import Motor, affine, polynomial_damping
 from .bodies import Body
 from .frames import Frame
@@ -39,7 +41,7 @@ COUNTED = {
 def from_mjcf(
     path: str | Path,
     *,
-    gravity: Any = None,
+    gravity: ArrayLike | None = None,
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
     keyframe: str | None = None,
@@ -77,7 +79,7 @@ def from_mjcf(
 class _Reader:
     """A compiled model with everything placed as in the file; bodies without joints belong to their parents."""
 
-    def __init__(self, mujoco: Any, path: Path, gravity: Any, limits: str, friction: bool):
+    def __init__(self, mujoco: ModuleType, path: Path, gravity: ArrayLike | None, limits: str, friction: bool):
         self.mujoco, self.path, self.limits, self.friction = mujoco, path, limits, friction
         self.ranges: list[tuple[Joint, float, float]] = []
         try:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.types import Numbers, Real
+from ...core.types import Array, Numbers, Real
 from ...mechanics.abstract import AbstractSystem
 from .forms import JointCoordinate, coordinate_of
 from .joints import Joint
@@ -45,7 +45,7 @@ def _position(position: Varied | JointCoordinate, system: AbstractSystem) -> Obs
     return _of(system, lambda system, q, p, t: position.at(system.params)(q))
 
 
-def _rate(position: Varied | JointCoordinate, system: AbstractSystem, masses: Any) -> Observable:
+def _rate(position: Varied | JointCoordinate, system: AbstractSystem, masses: Array | None) -> Observable:
     if masses is not None:
         return lambda q, p, t: jax.jvp(position, (q,), (p / masses,))[1]
     at = lambda system: position.at(system.params) if isinstance(position, Varied) else position

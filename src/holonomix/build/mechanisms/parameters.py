@@ -20,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ...core.checks import is_traced
 from ...core.errors import InputError, ShapeError
@@ -30,7 +31,7 @@ from ...mechanics.projection import project
 from ...mechanics.structured import AbstractLocal
 from ...trace.indexing import Indices, add_at
 from .assembly import Equations
-from .bodies import Body
+from .bodies import Body, Inertia
 from .forms import PhaseRow, Row, Vector
 from .joints import Joint
 
@@ -94,7 +95,7 @@ def quantities(m: Mechanism) -> dict[str, Quantity]:
     return found
 
 
-def _set(owner: Any, name: str, value: Any) -> Undo:
+def _set(owner: Body, name: str, value: Inertia) -> Undo:
     before = getattr(owner, name)
     setattr(owner, name, value)
     return lambda: setattr(owner, name, before)
@@ -232,7 +233,7 @@ class Varied(eqx.Module):
             leaves[change.leaf] = change.added(jnp.asarray(leaves[change.leaf]), shift)
         return jax.tree.unflatten(structure, leaves)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> Any:
         return self.at(next(x for x in args if isinstance(x, dict)))(*args)
 
     @property
@@ -257,10 +258,10 @@ class VariedLocal(AbstractLocal):
     def lane_data(self, part: slice, extra: tuple[Any, ...]) -> Any:
         return self.varied.at(extra[-1]).lane_data(part, extra)
 
-    def lane_values(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> Any:
+    def lane_values(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> Any:
         return self.varied.at(extra[-1]).lane_values(x, data, extra)
 
-    def lane_slopes(self, x: list[Any], data: Any, extra: tuple[Any, ...]) -> list[Any]:
+    def lane_slopes(self, x: list[Any], data: PyTree, extra: tuple[Any, ...]) -> list[Any]:
         return self.varied.at(extra[-1]).lane_slopes(x, data, extra)
 
 
@@ -307,7 +308,7 @@ def _same_structure(parts: list[Any], *others: list[Any]) -> None:
             raise InputError("the form of the mechanism depends on these parameters; take them one by one")
 
 
-def _varied(part: Any, base: np.ndarray, entries: list[list[Any]], names: tuple[str, ...]) -> Any:
+def _varied(part: PyTree, base: np.ndarray, entries: list[list[Any]], names: tuple[str, ...]) -> Any:
     changes = []
     for at, several in enumerate(entries):
         if several:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...core.scene import Bond, Frame, Guide, JointMark, Particles, Scene, ShapeMark, ground_links
+from ...core.types import ArrayLike
 
 if TYPE_CHECKING:
     from .bodies import Body
@@ -70,7 +71,7 @@ def _rails(mechanism: Mechanism, anchors: tuple[tuple[float, ...], ...]) -> tupl
     return tuple(rails)
 
 
-def _tuple(x: Any) -> tuple[float, ...]:
+def _tuple(x: ArrayLike) -> tuple[float, ...]:
     return tuple(float(v) for v in np.asarray(x).reshape(-1))
 
 
@@ -174,7 +175,7 @@ def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, .
     return (*bonds, *ground_links(tuple(anchors))), tuple(anchors)
 
 
-def _anchor(anchors: list[tuple[float, ...]], point: Any) -> int:
+def _anchor(anchors: list[tuple[float, ...]], point: ArrayLike) -> int:
     """The place of a fixed point in the list, to which it is added if it is new."""
     at = _tuple(point)
     for k, known in enumerate(anchors):

@@ -27,6 +27,8 @@ from .results import cross
 from .terms import ProductRows
 
 if TYPE_CHECKING:
+    from xarray import Dataset
+
     from .joints import Joint
     from .mechanism import Mechanism
 
@@ -300,7 +302,7 @@ def momentum(mechanism: Mechanism, sol: HasRows, about: ArrayLike | None) -> tup
     return np.asarray(linear), np.asarray(angular)
 
 
-def add_to_dataset(mechanism: Mechanism, data: Any, sol: HasRows) -> Any:
+def add_to_dataset(mechanism: Mechanism, data: Dataset, sol: HasRows) -> Any:
     """Positions and rates of all joints, and positions of all bodies and frames, along a solution, by name."""
     known = _positions(mechanism)
     velocity = np.asarray(sol.p) / mechanism._start()[2][:, None]

@@ -17,6 +17,7 @@ from ...core.errors import InputError
 from ...core.types import ArrayLike, HasRows
 
 if TYPE_CHECKING:
+    from .joints import Joint
     from .mechanism import Mechanism
 
 
@@ -183,7 +184,7 @@ class JointResults:
 class JointAlong:
     """A joint along the rows of one solution, from `sol.joint("elbow")`."""
 
-    def __init__(self, joint: Any, sol: Any):
+    def __init__(self, joint: Joint, sol: HasRows):
         self.joint, self.sol = joint, sol
 
     @property

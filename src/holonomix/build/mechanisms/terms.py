@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ...core.types import Numbers, Real
 from ...linalg.fronts import fronts_available
@@ -63,7 +64,7 @@ class ProductRows(eqx.Module):
     kinds: tuple[str, ...] = eqx.field(static=True)
     pattern: tuple[Any, ...] | None = eqx.field(static=True)
 
-    def __call__(self, x: Any, data: dict[str, Any], *params: Any) -> Any:
+    def __call__(self, x: Any, data: dict[str, Any], *params: PyTree) -> Any:
         frames = frames_of(self.kinds, x)
         if self.pattern is None:
             a, b = (data[side] @ frames + data[f"{side}0"] for side in "ab")
@@ -174,7 +175,7 @@ class PhaseTerm(eqx.Module):
                     )
         return jnp.reshape((s * jnp.cos(angle) + c * jnp.sin(angle)) / self.scale, (1,))
 
-    def __call__(self, x: Numbers, *extra: Any) -> Any:
+    def __call__(self, x: Numbers, *extra: PyTree) -> Any:
         """As a `Local` term: `(particles)`; as a `Rheonomic` one: `(q, t)`."""
         if self.drive is None:
             return self.row(x)
@@ -217,11 +218,11 @@ class AllRows(eqx.Module):
     terms: tuple[Any, ...]
     name: tuple[str, ...] = eqx.field(static=True)
 
-    def __call__(self, q: Numbers, *params: Any) -> Any:
+    def __call__(self, q: Numbers, *params: PyTree) -> Any:
         return jnp.concatenate([term(q, *params) for term in self.terms])
 
 
-def packed(terms: list[Any], names: list[str], mass: Any, q: Numbers) -> list[Any]:
+def packed(terms: list[Any], names: list[str], mass: np.ndarray, q: Numbers) -> list[Any]:
     """The terms of a system: structured, or one plain function if a dense matrix is faster.
 
     Narrow bands (planar chains) and sparse graphs (many legs) use their structure; wide bands, as of hinges in space,

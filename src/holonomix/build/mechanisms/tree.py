@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from .bodies import Body, rotation_matrix
 from .joints import Joint
 from .results import cross
@@ -120,7 +121,7 @@ def _follow(mechanism: Mechanism, positions: Mapping[str, Any]) -> dict[str, Any
     return known
 
 
-def _numbers(joint: Joint, given: Any) -> np.ndarray:
+def _numbers(joint: Joint, given: ArrayLike) -> np.ndarray:
     """Numbers for the first positions of a joint."""
     count = max(len(joint.coordinates), 1)
     try:
@@ -134,7 +135,7 @@ def _numbers(joint: Joint, given: Any) -> np.ndarray:
     return values
 
 
-def _padded(joint: Joint, given: Any) -> np.ndarray:
+def _padded(joint: Joint, given: ArrayLike | None) -> np.ndarray:
     """A number for each position of a joint, zero where none is given."""
     if not joint.coordinates:
         return np.zeros(0)
@@ -142,7 +143,7 @@ def _padded(joint: Joint, given: Any) -> np.ndarray:
     return np.pad(values, (0, len(joint.coordinates) - len(values)))
 
 
-def _turn(joint: Joint, rotation: Any, forward: bool) -> None:
+def _turn(joint: Joint, rotation: ArrayLike | None, forward: bool) -> None:
     """Turn the body at the far end of a ball joint; `rotation` is that of b relative to a since its creation."""
     if rotation is not None:
         place: Any = joint.place

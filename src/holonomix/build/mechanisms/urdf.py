@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.types import ArrayLike
 from .actuators import Motor, geared
 from .bodies import Body, repair_inertia
 from .frames import Frame
@@ -51,7 +53,7 @@ SKIPPED = ("gazebo", "sensor")
 def from_urdf(
     path: str | Path,
     *,
-    gravity: Any = (0.0, 0.0, -9.81),
+    gravity: ArrayLike = (0.0, 0.0, -9.81),
     base: str = "fixed",
     positions: Mapping[str, Any] | None = None,
     velocities: Mapping[str, Any] | None = None,
@@ -90,12 +92,23 @@ def from_urdf(
         return reader.read(positions, velocities)
 
 
-def _pose(element: Any) -> Pose:
+def _pose(element: Element | None) -> Pose:
     origin = element.find("origin") if element is not None else None
     if origin is None:
         return HERE
     xyz = numbers(origin, "xyz", 3, (0, 0, 0))
     return xyz, roll_pitch_yaw(numbers(origin, "rpy", 3, (0, 0, 0)))
+
+
+def _end_of(joint: Element, tag: str, known: Container[str], what: str) -> tuple[Element, str]:
+    """The child `tag` of a joint and the name of its link, which must be `known`; `what` names the joint in errors."""
+    element = joint.find(tag)
+    if element is None:
+        raise InputError(f"{what} has no <{tag}>")
+    link = required(element, "link")
+    if link not in known:
+        raise InputError(f"{what} refers to link {link!r}, which does not exist")
+    return element, link
 
 
 @dataclasses.dataclass
@@ -110,7 +123,7 @@ class _Group:
 class _Reader:
     """One file: links by name, joints by child, and features that could not be read."""
 
-    def __init__(self, path: Path, gravity: Any, free: bool, repair: bool, loops: Mapping[str, Any]):
+    def __init__(self, path: Path, gravity: ArrayLike, free: bool, repair: bool, loops: Mapping[str, Any]):
         self.path, self.free, self.repair = path, free, repair
         self.loops, self.types = loops, dict(zip(loops["joint_name"], loops["joint_type"], strict=True))
         self.robot = read_xml(path, "robot")
@@ -139,14 +152,9 @@ class _Reader:
             found[name] = element
         return found
 
-    def _link_of(self, joint: Any, end: str) -> str:
-        element = joint.find(end)
-        if element is None:
-            raise InputError(f"joint {joint.get('name')!r} has no <{end}>")
-        name = required(element, "link")
-        if name not in self.links:
-            raise InputError(f"joint {joint.get('name')!r} refers to link {name!r}, which does not exist")
-        return name
+    def _link_of(self, joint: Element, end: str) -> str:
+        """The name of the link in the element `end` of a joint."""
+        return _end_of(joint, end, self.links, f"joint {joint.get('name')!r}")[1]
 
     def _connect(self) -> None:
         for name, joint in self.joints.items():
@@ -209,7 +217,7 @@ class _Reader:
                 label = self.mechanism._free_name("link", link)
                 self.mechanism.add_frame(label, body, position=at, rotation=turn)
 
-    def _inertial(self, name: str, link: Any, pose: Pose) -> tuple[float, np.ndarray, np.ndarray] | None:
+    def _inertial(self, name: str, link: Element, pose: Pose) -> tuple[float, np.ndarray, np.ndarray] | None:
         """Mass, center and inertia of a link in the coordinates of its body."""
         inertial = link.find("inertial")
         if inertial is None:
@@ -291,7 +299,7 @@ class _Reader:
             self.where[member] = (self.mechanism.ground, where)
         self.waiting += [(joint, self.mechanism.ground, where) for joint, where in group.pending]
 
-    def _joint(self, joint: Any, parent: Body, world: Pose) -> None:
+    def _joint(self, joint: Element, parent: Body, world: Pose) -> None:
         """Add a joint and the body of its child link; `world` is the pose of the parent link.
 
         Links without mass on the way to that body make it a stack of joints.
@@ -324,7 +332,7 @@ class _Reader:
             self.made[name] = one
             self._dynamics(name, one)
 
-    def _fix_massless_joint(self, joint: Any, parent: Body, world: Pose) -> None:
+    def _fix_massless_joint(self, joint: Element, parent: Body, world: Pose) -> None:
         """Fix a joint that moves no mass at zero; its link becomes a frame of the parent."""
         at = after(world, _pose(joint))
         own = parent.attitude.T @ (at[0] - parent.origin), parent.attitude.T @ at[1]
@@ -351,7 +359,7 @@ class _Reader:
         parts = [(words[kind], at[0], self._axis(name, at)) for name, kind, at in chain]
         return self.mechanism._add_stack(labels, a, b, parts)
 
-    def _kind(self, joint: Any) -> str:
+    def _kind(self, joint: Element) -> str:
         name, kind = required(joint, "name"), required(joint, "type")
         if name in self.types:
             return self.types[name]
@@ -417,7 +425,7 @@ class _Reader:
                 name = actuator.get("name") or required(transmission, "name")
                 self.mechanism.motors[name] = Motor(name, made, geared(gear))
 
-    def _mimic(self, name: str, joint: Any) -> None:
+    def _mimic(self, name: str, joint: Element) -> None:
         mimic = joint.find("mimic")
         if mimic is None:
             return
@@ -439,7 +447,7 @@ class _Reader:
             self.left_out["full turns of mimic joints whose multiplier is no ratio of small numbers"] += 1
         self.mechanism._add_gear(f"{name} (mimic)", self.made[leader], self.made[name], row, (factor, offset))
 
-    def _loop(self, loop: Any) -> None:
+    def _loop(self, loop: Element) -> None:
         """`<loop_joint name type><link1 link xyz rpy/><link2 .../><axis/></loop_joint>`."""
         name, kind = required(loop, "name"), loop.get("type", "revolute")
         known = {**KINDS, "spherical": "spherical", "ball": "spherical", "fixed": "fixed", "universal": "universal"}
@@ -447,12 +455,7 @@ class _Reader:
             raise InputError(f"loop joint {name!r} has the unknown type {kind!r}")
         ends = []
         for tag in ("link1", "link2"):
-            element = loop.find(tag)
-            if element is None:
-                raise InputError(f"loop joint {name!r} has no <{tag}>")
-            link = required(element, "link")
-            if link not in self.where:
-                raise InputError(f"loop joint {name!r} refers to link {link!r}, which does not exist")
+            element, link = _end_of(loop, tag, self.where, f"loop joint {name!r}")
             body, pose = self.where[link]
             xyz = numbers(element, "xyz", 3, (0, 0, 0))
             own = (xyz, roll_pitch_yaw(numbers(element, "rpy", 3, (0, 0, 0))))
@@ -463,7 +466,7 @@ class _Reader:
             known[kind], name, a, b, point_a=pa[0], point_b=pb[0], axis_a=pa[1] @ axis, axis_b=pb[1] @ axis
         )
 
-    def _shapes(self, body: Body, link: Any, pose: Pose) -> None:
+    def _shapes(self, body: Body, link: Element, pose: Pose) -> None:
         for visual in link.findall("visual"):
             geometry = visual.find("geometry")
             at, turn = after(pose, _pose(visual))

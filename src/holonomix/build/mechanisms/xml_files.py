@@ -16,7 +16,7 @@ import numpy as np
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 
-LARGEST_FILE = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 
 Pose = tuple[np.ndarray, np.ndarray]
 HERE: Pose = (np.zeros(3), np.eye(3))
@@ -57,8 +57,8 @@ def read_xml(path: str | Path, root: str) -> Any:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} has {path.stat().st_size} bytes; at most {LARGEST_FILE} are read")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path} has {path.stat().st_size} bytes; at most {MAX_FILE_BYTES} are read")
         data = path.read_bytes()
         if data.lstrip().startswith(b"<?xml"):  # after blank lines, which other readers accept
             data = data.lstrip()

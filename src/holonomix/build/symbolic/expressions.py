@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
 from ...core.errors import InputError
@@ -133,7 +134,7 @@ def _precise_number(mp: Any) -> Callable[[Any], Any]:
     )
 
 
-def _number(x: Any, dtype: Any) -> np.ndarray:
+def _number(x: Any, dtype: DTypeLike) -> np.ndarray:
     """A constant: a number, a quotient of two integers, or `pi` or `e`."""
     if isinstance(x, bool):
         return np.asarray(x)

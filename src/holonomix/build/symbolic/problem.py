@@ -11,7 +11,7 @@ import numpy as np
 from ...core.checks import is_traced, short_repr
 from ...core.columns import RESERVED
 from ...core.errors import InputError
-from ...core.types import ArrayLike, known_array
+from ...core.types import Array, ArrayLike, known_array
 from ...mechanics import Problem, Rheonomic, System
 from ...mechanics.mass import ParameterMass
 from ...mechanics.projection import project
@@ -381,7 +381,7 @@ class Reader:
             terms[label] = Rheonomic(fn) if timed else fn
         return terms.get(None) if None in terms else terms or None
 
-    def momentum(self, system: System, q: Any, v: Any) -> Any:
+    def momentum(self, system: System, q: Array, v: Array) -> Any:
         """`M v + A`; correctly rounded if all numbers are known, because then no program has to be compiled."""
         if is_traced(q, v, self.values):
             return system.momentum(q, v)

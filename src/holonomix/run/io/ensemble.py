@@ -258,7 +258,10 @@ class EnsembleStore(AbstractStore):
         return {**total, -1: self.trajectories - sum(total.values())}
 
     def tidy(self) -> bool:
-        """Remove unfinished files of killed processes; False, and nothing done, while another process is writing."""
+        """Repair what killed processes left: remove unfinished files, and complete the list of finished blocks.
+
+        Returns False, without any change, while another process is writing.
+        """
         try:
             lock = directory.take_lock(self._root)
         except StoreBusyError:

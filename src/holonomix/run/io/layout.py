@@ -97,7 +97,7 @@ class Column:
         chunk_bytes: int = CHUNK_BYTES,
         shard_bytes: int = SHARD_BYTES,
     ) -> Column:
-        """The column that grows by rows like these; chunks and files are sized in bytes."""
+        """The column of a run whose rows have the type and shape of `values[0]`; byte limits size chunks and files."""
         shape = values.shape[1:]
         dims = (TIME, *(dims_of(key, shape) if dims is None else dims))
         if len(dims) != 1 + len(shape):

@@ -197,7 +197,7 @@ def _structure(
         return [_not_applicable(name, why) for name in ("symplectic", "symmetric") if name in wanted]
 
     def measured(
-        name: str, measure: Callable[..., float | None], declared: bool | None, note: str, *further: Any
+        name: str, measure: Callable[..., float | None], declared: bool | None, note: str, *further: float
     ) -> Finding:
         try:
             value = measure(system, method, q, p, t, dt, *further)

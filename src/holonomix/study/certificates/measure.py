@@ -37,9 +37,11 @@ def symplectic_defect(
 
     That space is `{(dq, dp): G dq = 0, d(G M^-1 p) = 0}`, or the whole phase space without constraints. In the ambient
     space a correct RATTLE shows a defect of order one. A map of the bundle to itself also maps tangent vectors to
-    tangent vectors, so the part of `J T` that is not tangent at the end counts as a defect. An adaptive method may fix
-    constants at its start (the energy, the fictive step); its step is then a map with these constants held.
-    None if the constraints leave no degree of freedom, as in a mechanism that a drive moves completely.
+    tangent vectors, so the part of `J T` that is not tangent at the end counts as a defect.
+
+    An adaptive method may compute constants at its start (the energy, the fictive step). If it claims to be symplectic,
+    the step is measured twice, with these constants depending on (q, p) and held fixed, and the smaller defect counts.
+    None if the constraints leave no degree of freedom, for example in a mechanism with all joints driven.
     """
     defect = _defect(system, method, q, p, t, dt)
     if defect is not None and method.adaptive and method.traits_on(system).symplectic:

@@ -25,8 +25,11 @@ USER_MODULE = "holonomix_user_system"
 ROBOTS = (".urdf", ".xml")
 
 
-def load_problem(spec: RunSpec) -> Any:
-    """The problem of a run, with the start and the penalty of the run file."""
+def load_problem(spec: RunSpec) -> Problem:
+    """Make the problem of a run: a model by its name, or what the user's Python file returns, which is executed.
+
+    The start and the penalty (`omega`) of the run file replace those of the problem.
+    """
     import holonomix as hx
 
     if spec.model is not None:

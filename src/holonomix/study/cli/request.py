@@ -28,7 +28,7 @@ def spec_from(target: str, flags: dict[str, Any], sets: list[str], out: Path | N
         table = with_entry(table, path, value)
     for name, value in flags.items():
         if value is not None:
-            table[name] = value if name in _TEXTS or not isinstance(value, str) else _flag(name, value)
+            table[name] = value if name in _TEXTS or not isinstance(value, str) else _literal_or_text(value)
             # an option replaces the length of the run in the file
             other = {"steps": "t1", "t1": "steps"}.get(name)
             if other is not None and flags.get(other) is None:
@@ -92,7 +92,7 @@ def _check_argument(table: dict[str, Any], name: str) -> None:
     )
 
 
-def _flag(name: str, text: str) -> Any:
+def _literal_or_text(text: str) -> Any:
     try:
         return literal(text)
     except CommandError:
@@ -101,7 +101,7 @@ def _flag(name: str, text: str) -> Any:
 
 def number(name: str, text: str) -> float:
     """The value of an option that takes a finite number."""
-    value = _flag(name, text)
+    value = _literal_or_text(text)
     if isinstance(value, bool) or not isinstance(value, int | float) or is_huge(value) or not math.isfinite(value):
         raise CommandError(f"--{name} {text[:60]}: must be a finite number")
     return float(value)

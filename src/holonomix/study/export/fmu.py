@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -143,7 +143,13 @@ def check_units(units: Any, variables: list[Variable]) -> None:
 
 
 def sources(
-    kernel: Kernel, variables: list[Variable], version: int, token: str, resizes: bool, template: Any, filled: Any
+    kernel: Kernel,
+    variables: list[Variable],
+    version: int,
+    token: str,
+    resizes: bool,
+    template: Callable[[str], str],
+    filled: Callable[..., str],
 ) -> str:
     """The C wrapper around the kernel."""
     project = "    /* the system has no projection */"

@@ -19,9 +19,10 @@ from jaxtyping import PyTree
 from ...compiler.emit import KERNEL, KernelEmitter, Layout
 from ...compiler.graph import Unsupported
 from ...compiler.program import Program
-from ...compiler.runner import ASKED_LIMIT, choose_program
+from ...compiler.runner import ASKED_LIMIT, LoopBody, choose_program
 from ...core.errors import InputError
 from ...core.status import Status
+from ...core.types import ArrayLike
 from ...linalg.small import UNROLL
 from ...mechanics.projection import direct_momenta, nearest_point
 from ...run.loop import Loop
@@ -125,7 +126,7 @@ class Block:
     def __init__(self) -> None:
         self.end, self.values = 0, []
 
-    def add(self, name: str, value: Any) -> Field:
+    def add(self, name: str, value: ArrayLike) -> Field:
         value = np.asarray(value, order="C")
         field = Field(name, self.reserve(value.nbytes), value.dtype, np.shape(value))
         self.values.append((field, value))
@@ -175,7 +176,7 @@ def make_kernel(
             reason = str(error)
     rows = {key: block.add(key.replace("/", "."), row[key]) for key in sorted(row)}
     paths = jax.tree_util.tree_flatten_with_path(consts)[0]
-    constants = [block.add(_constant_name(path, loop), value) for path, value in paths]
+    constants = [block.add(_constant_name(path), value) for path, value in paths]
     leaves = jax.tree_util.tree_flatten_with_path(carry)[0]
     memory = [block.add("carry" + jax.tree_util.keystr(path), value) for path, value in leaves]
     projected = block.add("projected", np.zeros((), np.int32))
@@ -213,11 +214,11 @@ def make_kernel(
     )
 
 
-def _choose(body: Any, carry: PyTree, consts: PyTree) -> Program:
+def _choose(body: LoopBody, carry: PyTree, consts: PyTree) -> Program:
     return choose_program(body, carry, consts, True, False, ASKED_LIMIT)
 
 
-def _program(loop: Loop, body: Any, carry: PyTree, consts: PyTree) -> Program:
+def _program(loop: Loop, body: LoopBody, carry: PyTree, consts: PyTree) -> Program:
     try:
         return _choose(body, carry, consts)
     except Unsupported as error:
@@ -229,7 +230,7 @@ def _refusal(loop: Loop, reason: str) -> InputError:
     return InputError(f"{loop.method.name}{what} cannot be exported: {reason} (hx.explain says the same)")
 
 
-def _constant_name(path: tuple[Any, ...], loop: Loop) -> str:
+def _constant_name(path: tuple[Any, ...]) -> str:
     """`params.NAME` for what users set, the field of `Consts` for numbers of the run, a path for other arrays."""
     text = jax.tree_util.keystr(path)
     head = ".arrays[0].params"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...compiler.native import default_lanes, has_fma, optimized
+from ...compiler.native import default_lanes, has_fma, load_llvm, optimized
 from ...core.errors import InputError
 
 WASM = "wasm32-unknown-unknown"
@@ -21,10 +21,7 @@ RISCV_FEATURES = "+m,+a,+f,+d,+c"  # the baseline of Linux; LLVM's own has no fl
 
 @functools.cache
 def _llvm():
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm, _ = load_llvm()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm

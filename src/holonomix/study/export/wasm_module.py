@@ -18,7 +18,7 @@ STACK_BYTES = 1 << 17  # kernels keep at most 32 kB of arrays on the stack
 CUSTOM, TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, CODE, DATA_COUNT, DATA = 0, 1, 2, 3, 5, 6, 7, 10, 12, 11
 ORDER = (TYPE, IMPORT, FUNCTION, MEMORY, GLOBAL, EXPORT, DATA_COUNT, CODE, DATA)
 SYMBOL_TABLE, SEGMENT_INFO = 8, 5
-FUNCTION_SYMBOL, DATA_SYMBOL, GLOBAL_SYMBOL, SECTION_SYMBOL, TABLE_SYMBOL = 0, 1, 2, 3, 5
+FUNCTION_SYMBOL, DATA_SYMBOL, SECTION_SYMBOL = 0, 1, 3
 UNDEFINED, EXPLICIT_NAME = 0x10, 0x40
 # kinds of relocations: how the number is written, and whether it is an address
 UNSIGNED, SIGNED, WORD = "unsigned", "signed", "word"
@@ -43,22 +43,22 @@ class Reader:
 
     def number(self) -> int:
         """An unsigned LEB128 number."""
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
+        return self._leb128()[0]
 
     def signed(self) -> int:
-        value = shift = 0
+        """A signed LEB128 number: the highest bit that is given is the sign."""
+        value, bits = self._leb128()
+        return value - (1 << bits) if value >> (bits - 1) else value
+
+    def _leb128(self) -> tuple[int, int]:
+        """A number and how many of its bits are given."""
+        value = bits = 0
         while True:
             byte = self.byte()
-            value |= (byte & 127) << shift
-            shift += 7
+            value |= (byte & 127) << bits
+            bits += 7
             if byte < 128:
-                return value - (1 << shift) if byte & 64 else value
+                return value, bits
 
     def bytes(self) -> bytes:
         size = self.number()

@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, Callable[[int], Any]]] = {
 }
 
 
-def effective_reference(problem: hx.Problem, spacing: float, t1: float) -> Any:
+def effective_reference(problem: hx.Problem, spacing: float, t1: float) -> hx.Solution:
     """The effective motion, by a composition of RATTLE of order eight."""
     system = hx.effective(problem.system, problem.q0, problem.p0)
     q, p = problem.system.project(problem.q0, problem.p0)
@@ -45,7 +45,7 @@ def pendulum(eps: float) -> tuple[Any, Any]:
 
 
 def errors(
-    problem: hx.Problem, method: hx.AbstractMethod, h: float, t1: float = END, fine: Any = None
+    problem: hx.Problem, method: hx.AbstractMethod, h: float, t1: float = END, fine: hx.Solution | None = None
 ) -> tuple[float, float, np.ndarray, float]:
     """Largest errors of positions and projected momenta, drift of the actions, largest error of the whole momenta.
 

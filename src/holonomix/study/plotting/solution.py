@@ -85,7 +85,7 @@ def plot_problem(problem: Problem) -> Picture | None:
     return figure
 
 
-def set_equal(axes: Any) -> None:
+def set_equal(axes: Axes) -> None:
     """Equal units along all axes; no axis is so short that its numbers overlap."""
     names = "xyz" if hasattr(axes, "get_zlim") else "xy"
     ends = {name: getattr(axes, f"get_{name}lim")() for name in names}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 SHORT = 1.5  # decades; on a shorter axis 2 and 5 are labeled as well as powers of ten
 
 
-def label_log_axis(axes: Any, name: str = "x") -> None:
+def label_log_axis(axes: Axes, name: str = "x") -> None:
     """Label a logarithmic axis so that numbers do not overlap; call it when everything is drawn."""
     axis = getattr(axes, f"{name}axis")
     low, high = sorted(getattr(axes, f"get_{name}lim")())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from holonomix.run.io import EnsembleStore, StoreError
 from .recording import Reader, Recording, Table, stored_scene
 
 if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
     from holonomix.run.ensemble import Ensemble
 
 MAX_GHOSTS = 40
@@ -60,7 +62,7 @@ def ghosts(scene: Scene, count: int, points: int) -> Scene:
     return dataclasses.replace(scene, **parts, joints=(), layout="particles")
 
 
-def _recording(data: Any, scene: Scene | None, title: str) -> Recording:
+def _recording(data: Dataset, scene: Scene | None, title: str) -> Recording:
     total = data.sizes["trajectory"]
     facts: dict[str, object] = {k: v for k, v in data.attrs.items() if not str(k).startswith("holonomix")}
     status, counts = np.unique(np.asarray(data["status"].values).astype(str), return_counts=True)
@@ -119,7 +121,7 @@ def _common(t: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.ndarray:
     return out.reshape(len(flat), len(t), *values.shape[2:])
 
 
-def map_of(data: Any) -> dict[str, Any] | None:
+def map_of(data: Dataset) -> dict[str, Any] | None:
     """One number per trajectory over the two coordinates in which the trajectories differ, or None.
 
     The coordinates are those of the ensemble (for a sweep, the swept values). The numbers are its reductions, or the
@@ -140,18 +142,18 @@ def map_of(data: Any) -> dict[str, Any] | None:
     return {"x": (names[0], axes[names[0]]), "y": None if y is None else (names[1], y), "values": values}
 
 
-def _numbers(variable: Any) -> bool:
+def _numbers(variable: DataArray) -> bool:
     return variable.dims == ("trajectory",) and variable.dtype.kind in "fiub"
 
 
-def _ends(data: Any, status: np.ndarray, counts: np.ndarray) -> Table:
+def _ends(data: Dataset, status: np.ndarray, counts: np.ndarray) -> Table:
     q = np.asarray(data["q"].values, float).reshape(data.sizes["trajectory"], -1)
     rows = [(str(name), str(int(n))) for name, n in zip(status, counts)]
     rows += [(f"entry {k} of q at the end", f"{np.nanmean(q[:, k]):.6g}") for k in range(min(q.shape[1], 8))]
     return Table("Trajectories", ("", "count, or mean"), tuple(rows))
 
 
-def as_page_map(found: Mapping[str, Any], encode: Any) -> dict[str, Any]:
+def as_page_map(found: Mapping[str, Any], encode: Callable[[np.ndarray], str]) -> dict[str, Any]:
     """A map in the form that the script of the page reads."""
     axis = lambda pair: None if pair is None else {"name": pair[0], "values": encode(pair[1])}
     values = [{"name": name, "values": encode(v)} for name, v in found["values"].items()]

@@ -340,7 +340,7 @@ def _envelope(t: np.ndarray, read: Reader) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
+    """Replace NaN and infinity, which JSON does not have, by zero."""
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

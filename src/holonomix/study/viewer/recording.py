@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holonomix.core.scene import Scene
+from holonomix.core.types import Numbers, Real
+from holonomix.mechanics.abstract import AbstractSystem
 from holonomix.mechanics.problem import Problem
 from holonomix.mechanics.scenes import particle_scene, scene_of
 from holonomix.run.io import EnsembleStore, Store, StoreError
 from holonomix.run.io.text import parse_json
 
 if TYPE_CHECKING:
+    from xarray import DataArray
+
     from holonomix.run.solution import Solution
 
 ERRORS = ("constraint_error", "hidden_constraint_error")
@@ -145,7 +149,7 @@ def _system_forces(solution: Solution) -> Reader:
     """`-G^T lambda`, summed over all constraints, for any system."""
     from holonomix.run.solution import map_rows
 
-    def total(system: Any, q: Any, p: Any, t: Any) -> Any:
+    def total(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> Any:
         return sum(system.constraint_forces(q, p, t).values())
 
     def read(part: slice) -> np.ndarray:
@@ -155,7 +159,7 @@ def _system_forces(solution: Solution) -> Reader:
     return read
 
 
-def _bond_forces(scene: Scene, q: Any, multipliers: Any) -> Reader | None:
+def _bond_forces(scene: Scene, q: DataArray, multipliers: DataArray) -> Reader | None:
     """`-G^T lambda` of the distance constraints in the scene; a store has no functions to compute the others."""
     bonds = [bond for bond in scene.bonds if 0 <= bond.row < multipliers.shape[1]]
     if not bonds or len(bonds) < multipliers.shape[1]:
@@ -174,7 +178,7 @@ def _bond_forces(scene: Scene, q: Any, multipliers: Any) -> Reader | None:
     return read
 
 
-def _column(variable: Any) -> Reader:
+def _column(variable: DataArray) -> Reader:
     return lambda part: np.asarray(variable[part].values).reshape(len(variable[part]), -1)[:, :MAX_COMPONENTS]
 
 
