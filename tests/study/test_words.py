@@ -12,6 +12,7 @@ import holonomix as hx
 from holonomix.study.certificates.comparison import Comparison, Curve, Level
 from holonomix.study.certificates.table import winners
 from holonomix.study.cli.sweep import axes_of, grid_of, points_of
+from holonomix.study.viewer.ensembles import from_ensemble
 from holonomix.study.viewer.recording import from_solution
 
 
@@ -159,3 +160,12 @@ def test_results_say_how_to_get_a_row_and_a_quantity():
         sol[1]
     with pytest.raises(hx.errors.InputError, match="angle 1, angle 2, the entries 0 to 3 of q"):
         hx.plotting.spectrum(sol, "height")
+
+
+def test_the_legend_of_an_ensemble_names_its_coordinates():
+    k = np.array([1.0, 2.0, 4.0])
+    run = {"params": {"g": k}, "dt": 0.01, "steps": 4, "save_every": 2}
+    named = hx.simulate_ensemble(SWUNG, hx.RATTLE(), [1.0, 0.0], [0.0, 0.0], coordinates={"g": k}, **run)
+    assert from_ensemble(named).names["last entry of q"] == ("g 1", "g 2", "g 4")
+    same = hx.simulate_ensemble(SWUNG, hx.RATTLE(), [1.0, 0.0], [0.0, 0.0], coordinates={"g": 1 + 1e-9 * k}, **run)
+    assert from_ensemble(same).names["last entry of q"] == ("trajectory 0", "trajectory 1", "trajectory 2")

@@ -244,6 +244,7 @@ def _axes_of(consts: Consts, axes: dict[str, Any], keys: bool) -> Consts:
         arrays = eqx.tree_at(lambda a: a[0].params, nowhere, chosen, is_leaf=lambda x: x is None)
     return Consts(arrays, axes["dt"], None, None, None, 0 if keys else None)
 
+
 OWN_PARAMS = "; each trajectory has its own params, so its system is system.with_params(...)"
 
 
