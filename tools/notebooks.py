@@ -74,13 +74,22 @@ def notebook_of(script: Path) -> dict[str, Any]:
                 cell: dict[str, Any] = {"cell_type": kind, "id": f"c{k}", "metadata": {}}
                 cell["source"] = text.splitlines(True)
                 if kind == "code":
-                    cell |= {"execution_count": 1, "outputs": run_cell(text, names, f"{script.name}, cell {k}")}
+                    cell |= {"execution_count": None, "outputs": run_cell(text, names, f"{script.name}, cell {k}")}
                 cells.append(cell)
         finally:
             os.chdir(before)
     about = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     about |= {"language_info": {"name": "python"}}
-    return {"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": numbered(cells), "metadata": about, "nbformat": 4, "nbformat_minor": 5}
+
+
+def numbered(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cells with their code numbered in order, as a notebook that was run from top to bottom."""
+    for count, cell in enumerate((cell for cell in cells if cell["cell_type"] == "code"), 1):
+        for part in (cell, *cell["outputs"]):
+            if "execution_count" in part:
+                part["execution_count"] = count
+    return cells
 
 
 def main(wanted: list[str]) -> None:

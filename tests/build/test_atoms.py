@@ -58,6 +58,7 @@ def test_fixed_bonds_move_as_in_ase():
     assert problem.q0.shape == (9, 3) and problem.name == "C2OH6"
     assert problem.system.constraint_count(problem.q0) == 3
     sol = hx.simulate(problem, hx.RATTLE())
+    assert list(sol.constraint_forces()) == ["C0-C1", "C1-O2", "O2-H3"]
     atoms.set_momenta(np.asarray(problem.p0), apply_constraint=False)
     atoms.calc = Springs(home)
     VelocityVerlet(atoms, timestep=dt).run(40)
@@ -78,6 +79,10 @@ def test_internal_coordinates_have_ase_values_and_stay():
     atoms = ethanol(fixed)
     problem = hx.Problem.from_ase(atoms, t1=50 * ase.units.fs)
     assert problem.system.constraint_count(problem.q0) == 4
+    names = [str(row) for row in problem.system.constraint_rows(problem.q0)]
+    assert [name.split("'")[1] for name in names] == [
+        "C0-C1", "C0-C1-O2", "C0-C1-O2-H3", "combination C0-H4-C1-H5"
+    ]  # fmt: skip
     np.testing.assert_allclose(problem.q0, atoms.positions, rtol=0, atol=1e-10)
     end = hx.simulate(problem, hx.RATTLE(), save_every=50).to_ase()[-1]
     wanted = [atoms.get_distance(0, 1), atoms.get_angle(0, 1, 2), atoms.get_dihedral(0, 1, 2, 3), combination]

@@ -29,6 +29,8 @@ def test_a_notebook_is_its_script_executed(script):
     assert (book["nbformat"], book["nbformat_minor"]) == (4, 5) and len(text) < 200_000
     made = [(cell["cell_type"], "".join(cell["source"])) for cell in book["cells"]]
     assert made == notebooks.cells_of(script.read_text()), "run python tools/notebooks.py"
+    counts = [cell["execution_count"] for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert counts == list(range(1, len(counts) + 1))
     assert any(cell.get("outputs") for cell in book["cells"])
     assert "/tmp" not in text and "Traceback" not in text
 

@@ -526,3 +526,21 @@ def test_functions_without_a_module_are_taken():
     system = hx.System(names["potential"])
     sol = hx.simulate(system, hx.StormerVerlet(), jnp.array([1.0]), jnp.array([0.0]), dt=0.1, steps=3)
     assert not sol.status.failed
+
+
+@pytest.mark.parametrize("size", [1.25, 1.5])
+def test_a_list_and_a_number_are_different_functions(size):
+    """`[x]` and `x` have the same equations; only the first is a constraint of one row."""
+    number = hx.System(lambda q: q[1], lambda q: q @ q - size**2)
+    row = hx.System(lambda q: q[1], lambda q: [q @ q - size**2])
+    start = hx.RATTLE(), jnp.array([size, 0.0]), jnp.zeros(2)
+
+    def refused():
+        with pytest.raises(hx.ShapeError, match="1-D"):
+            hx.simulate(number, *start, dt=0.01, steps=2)
+
+    def accepted():
+        assert hx.simulate(row, *start, dt=0.01, steps=2).multipliers.shape == (3, 1)
+
+    for check in (refused, accepted) if size < 1.4 else (accepted, refused):
+        check()

@@ -12,6 +12,7 @@ import holonomix as hx
 from holonomix.study.certificates.comparison import Comparison, Curve, Level
 from holonomix.study.certificates.table import winners
 from holonomix.study.cli.sweep import axes_of, grid_of, points_of
+from holonomix.study.viewer.ensembles import from_ensemble
 from holonomix.study.viewer.recording import from_solution
 
 
@@ -87,3 +88,84 @@ def test_save_takes_a_list_of_species_and_a_cell(ending, tmp_path):
     np.testing.assert_array_equal(frames[0].cell.lengths(), [4.0, 5.0, 6.0])
     with pytest.raises(hx.HolonomixError, match="3 species for 2 particles"):
         sol.save(path, species="O, H,H")
+
+
+TURNING = hx.System(
+    lambda q: 9.81 * q[2],
+    [
+        lambda q: jnp.array([q @ q - 1.0]),
+        hx.Rheonomic(lambda q, t: jnp.array([jnp.cos(4.0 * t) * q[1] - jnp.sin(4.0 * t) * q[0]])),
+    ],
+)
+
+
+def test_the_projection_that_an_error_suggests_makes_the_start_consistent():
+    q, p = hx.project(TURNING, jnp.array([0.6, 0.0, -0.8]), jnp.zeros(3))  # consistent at t = 0, not at t = 0.3
+    with pytest.raises(hx.errors.InconsistentStateError, match=r"hx.project\(system, q, p, t=0.3\)"):
+        hx.simulate(TURNING, hx.RATTLE(), q, p, t0=0.3, dt=0.01, steps=1)
+    q, p = hx.project(TURNING, q, p, t=0.3)
+    assert hx.simulate(TURNING, hx.RATTLE(), q, p, t0=0.3, dt=0.01, steps=1).constraint_error().max() < 1e-12
+    with pytest.raises(hx.errors.InconsistentStateError, match=r"hx.project\(system, q, p\)`"):
+        hx.simulate(TURNING, hx.RATTLE(), q, p, dt=0.01, steps=1)
+
+
+SWUNG = hx.System(
+    lambda q, params: params["g"] * q[1],
+    lambda q, params: jnp.array([q @ q - params["length"] ** 2]),
+    params={"g": 9.81, "length": 1.0},
+)
+
+
+def test_another_number_of_starts_than_of_parameters_is_named():
+    starts = np.tile([1.0, 0.0], (7, 1))
+    with pytest.raises(hx.errors.ShapeError, match=r"q0 has 7, p0 has 7, params\['g'\] has 5"):
+        hx.simulate_ensemble(SWUNG, hx.RATTLE(), starts, 0 * starts, params={"g": np.ones(5)}, dt=0.01, steps=1)
+
+
+def test_a_start_off_the_manifold_of_its_own_parameters_says_which_system():
+    lengths = {"length": np.array([1.0, 2.0])}
+    with pytest.raises(hx.errors.InconsistentStateError, match=r"trajectory 1 .*system.with_params\(...\)"):
+        hx.simulate_ensemble(SWUNG, hx.RATTLE(), [1.0, 0.0], [0.0, 0.0], params=lengths, dt=0.01, steps=1)
+
+
+def test_errors_about_parameters_say_what_functions_receive():
+    start = hx.RATTLE(), jnp.array([1.0, 0.0]), jnp.zeros(2)
+    whole = hx.System(lambda q, k: k * q[1], params={"k": 2.0})
+    with pytest.raises(hx.errors.InputError, match=r"\(q, params\) .*params\['k'\]; its names are 'k'"):
+        hx.simulate(whole, *start, dt=0.01, steps=1)
+    pushed = hx.System(lambda q: q[1], force=lambda q, v, t, params: -params["drag"] * v, params={"friction": 0.1})
+    with pytest.raises(hx.errors.InputError, match=r"KeyError: 'drag'.*\(q, v, t, params\).*names are 'friction'"):
+        hx.simulate(pushed, *start, dt=0.01, steps=1)
+    with pytest.raises(hx.errors.InputError, match=r"has no params.*hx.System\(..., params=...\)"):
+        hx.System(lambda q: q[1]).with_params({"k": 1.0})
+
+
+def test_a_method_in_quotes_is_answered_with_its_class():
+    problem = hx.models.planar_pendulum()
+    with pytest.raises(hx.errors.MethodError, match=r"not 'geodesic-baoab'; write hx.GeodesicBAOAB\(\)"):
+        hx.simulate(problem, "geodesic-baoab")  # type: ignore[arg-type]
+    with pytest.raises(hx.errors.MethodError, match="not 'verlet'$"):
+        hx.simulate(problem, "verlet")  # type: ignore[arg-type]
+
+
+def test_methods_print_their_numbers():
+    thermostat = hx.GLA(hx.RATTLE(hx.SOR(1.7)), friction=0.3, temperature=2.0)
+    assert "friction=0.3, temperature=2," in repr(thermostat) and "omega=1.7" in repr(thermostat)
+    assert repr(hx.RATTLE()) == "RATTLE()" and repr(hx.ZhangSkeel(0.4)) == "ZhangSkeel(beta=0.4)"
+
+
+def test_results_say_how_to_get_a_row_and_a_quantity():
+    sol = hx.simulate(hx.models.double_pendulum(), hx.RATTLE(), steps=4)
+    with pytest.raises(TypeError, match=r"row 1 \(of an ensemble, trajectory 1\) is .q\[1\]"):
+        sol[1]
+    with pytest.raises(hx.errors.InputError, match="angle 1, angle 2, the entries 0 to 3 of q"):
+        hx.plotting.spectrum(sol, "height")
+
+
+def test_the_legend_of_an_ensemble_names_its_coordinates():
+    k = np.array([1.0, 2.0, 4.0])
+    run = {"params": {"g": k}, "dt": 0.01, "steps": 4, "save_every": 2}
+    named = hx.simulate_ensemble(SWUNG, hx.RATTLE(), [1.0, 0.0], [0.0, 0.0], coordinates={"g": k}, **run)
+    assert from_ensemble(named).names["last entry of q"] == ("g 1", "g 2", "g 4")
+    same = hx.simulate_ensemble(SWUNG, hx.RATTLE(), [1.0, 0.0], [0.0, 0.0], coordinates={"g": 1 + 1e-9 * k}, **run)
+    assert from_ensemble(same).names["last entry of q"] == ("trajectory 0", "trajectory 1", "trajectory 2")

@@ -7,7 +7,7 @@ Units are those of ASE: lengths in Angstrom, energies in eV, masses in atomic ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -77,27 +77,35 @@ Made = tuple[Callable[[np.ndarray], list[Any]], list[tuple[int, int]]]
 
 def _read_constraint(constraint: Any, atoms: Any) -> Made:
     """A function from positions to our terms, and the pairs of atoms that it bonds."""
-    kind = type(constraint).__name__
+    kind, symbols = type(constraint).__name__, atoms.get_chemical_symbols()
     if kind == "FixBondLengths":
         pairs, given = np.asarray(constraint.pairs, int).reshape(-1, 2), constraint.bondlengths
 
         def bonds(q: np.ndarray) -> list[Any]:
-            now = np.linalg.norm(q[pairs[:, 0]] - q[pairs[:, 1]], axis=1)
-            return [Distance(pairs, now if given is None else np.broadcast_to(np.asarray(given, float), len(pairs)))]
+            lengths = np.linalg.norm(q[pairs[:, 0]] - q[pairs[:, 1]], axis=1)
+            if given is not None:
+                lengths = np.broadcast_to(np.asarray(given, float), len(pairs))
+            return [Distance(pairs, lengths, name=[_atoms_name(symbols, pair) for pair in pairs.tolist()])]
 
         return bonds, [(int(a), int(b)) for a, b in pairs]
     if kind == "FixInternals":
-        return _internals(constraint)
+        return _internals(constraint, symbols)
     if kind == "FixAtoms":
         held = np.asarray(constraint.get_indices(), int)
-        return lambda q: [Local(_at, held[:, None], data=q[held])], []
+        names = [f"fixed {_atoms_name(symbols, [k])}" for k in held.tolist()]
+        return lambda q: [Local(_at, held[:, None], data=q[held], name=names)], []
     raise InputError(
         f"the ASE constraint {kind} is not supported; FixBondLengths, FixInternals and FixAtoms are. Remove it from "
         "the atoms, and give an equivalent as constraints=[...]"
     )
 
 
-def _internals(constraint: Any) -> Made:
+def _atoms_name(symbols: list[str], index: Iterable[int]) -> str:
+    """`C0-C1`: element and number of each atom."""
+    return "-".join(f"{symbols[k]}{k}" for k in index)
+
+
+def _internals(constraint: Any, symbols: list[str]) -> Made:
     found: list[tuple[Function, list[Any], Any]] = []  # function of the atoms, indices, and target or None
     pairs: list[tuple[int, int]] = []
     for value, index in constraint.bonds:
@@ -116,7 +124,8 @@ def _internals(constraint: Any) -> Made:
         for fn, index, value in found:
             target = float(np.asarray(fn(jnp.asarray(q[index])))) if value is None else float(value)
             angular = fn is _angle or fn is _dihedral
-            made.append(Local(_Internal(fn, angular), [index], data=np.array([target])))
+            name = ("combination " if isinstance(fn, _Combination) else "") + _atoms_name(symbols, map(int, index))
+            made.append(Local(_Internal(fn, angular), [index], data=np.array([target]), name=name))
         return made
 
     return terms, pairs

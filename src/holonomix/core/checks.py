@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -187,3 +188,28 @@ def short_repr(value: object) -> str:
         return f"a number of about {value.bit_length() * 3 // 10} digits"
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def described(value: Any) -> str:
+    """`Name(field=value, ...)` of a dataclass, without fields at their defaults, with the numbers in its arrays."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((f, described(getattr(value, f.name))) for f in dataclasses.fields(value) if f.repr)
+        return f"{type(value).__name__}({', '.join(f'{f.name}={text}' for f, text in pairs if text != _default(f))})"
+    if isinstance(value, (tuple, list)):
+        inside = ", ".join(map(described, value)) if len(value) <= 8 else f"{len(value)} entries"
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if inspect.isroutine(value):
+        return getattr(value, "__name__", repr(value))
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        return repr(value)
+    if is_traced(value) or value.size > 8:
+        return f"{value.dtype}{list(value.shape)}"
+    return described(value.tolist())
+
+
+def _default(field: dataclasses.Field[Any]) -> str | None:
+    if field.default_factory is not dataclasses.MISSING:
+        return described(field.default_factory())
+    return None if field.default is dataclasses.MISSING else described(field.default)

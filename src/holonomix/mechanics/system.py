@@ -144,6 +144,11 @@ class System(AbstractSystem):
 
         If params are a dictionary, names that are left out keep their values, and unknown names raise an error.
         """
+        if self.params is None and params is not None:
+            raise InputError(
+                f"the system has no params, so with_params({short_repr(params)}) cannot change them; give them first: "
+                "hx.System(..., params=...)"
+            )
         values = _updated(self.params, _as_values(params), "params")
         return eqx.tree_at(lambda s: s.params, self, values, is_leaf=lambda x: x is None)
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
-from ..core.checks import whole_number
+from ..core.checks import described, whole_number
 from ..core.errors import InputError, MethodError
 from ..core.status import Status
 from ..core.types import Key, Numbers, Real, Report, State, StepResult
@@ -103,6 +103,9 @@ class AbstractMethod(eqx.Module):
             raise InputError(f"solver must be a multiplier solver such as Newton() or SOR(1.7), not {solver!r}")
         if hasattr(self, "max_iterations"):
             whole_number("max_iterations", self.max_iterations)  # pyright: ignore
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     @abc.abstractmethod

@@ -21,6 +21,7 @@ from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
 from ..mechanics.projection import as_array, as_state_arrays, check_system
 from ..methods.base import AbstractMethod
+from ..methods.registry import registry
 from .parameters import axes_of_start, merge_params
 
 if TYPE_CHECKING:
@@ -267,7 +268,10 @@ def check_kinds(method: MethodLike, system: object) -> None:
     """Raise unless `method` is a method and `system` a system."""
     if not isinstance(method, AbstractMethod):
         hint = f"; write {method.__name__}()" if isinstance(method, type) else ""
-        raise MethodError(f"method must be an instance of a method, not {method!r}{hint}")
+        if isinstance(method, str):
+            plain = method.lower().replace("-", "").replace("_", "")
+            hint = next((f"; write hx.{name}()" for name in registry() if name.lower() == plain), "")
+        raise MethodError(f"method must be an instance of a method, not {short_repr(method)}{hint}")
     if not isinstance(system, AbstractSystem):
         check_system(system)
 
@@ -406,8 +410,8 @@ def _starts(
             if not np.ndim(x):
                 raise ShapeError(f"{name} is one number: it has no leading axis over trajectories")
             sizes[name] = len(x)
-    for k, n in enumerate([] if axes["params"] is None else _param_lengths(system, axes["params"])):
-        sizes[f"params leaf {k}"] = n
+    if axes["params"] is not None:
+        sizes |= _param_lengths(system, axes["params"])
     if not sizes:
         raise InputError("nothing differs between the trajectories: give q0, p0, dt or params a leading axis (in_axes)")
     if len(set(sizes.values())) > 1:
@@ -419,16 +423,14 @@ def _starts(
     return q0, p0, count
 
 
-def _param_lengths(system: AbstractSystem, axes: PyTree) -> list[int]:
+def _param_lengths(system: AbstractSystem, axes: PyTree) -> dict[str, int]:
+    """The length of the leading axis of every parameter that has one, by name."""
     if system.params is None:
         raise InputError("in_axes names params, but the system has none: System(..., params=...)")
     try:
-        pairs = jax.tree.map(
-            lambda a, sub: [np.shape(x)[0] if np.ndim(x) else 0 for x in jax.tree.leaves(sub)] if a == 0 else [],
-            axes,
-            system.params,
-            is_leaf=lambda x: x is None,
-        )
+        length = lambda x: np.shape(x)[0] if np.ndim(x) else 0
+        spread = lambda axis, part: jax.tree.map(length, part) if axis == 0 else None
+        lengths = jax.tree.map(spread, axes, system.params, is_leaf=lambda x: x is None)
     except (ValueError, TypeError) as error:
         raise InputError(f"in_axes['params'] does not fit the params: {' '.join(str(error).split())}") from error
-    return [n for part in jax.tree.leaves(pairs) for n in ([part] if isinstance(part, int) else part)]
+    return {f"params{jax.tree_util.keystr(path)}": n for path, n in jax.tree_util.tree_leaves_with_path(lengths)}

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ..core.errors import InputError
+from ..core.errors import InconsistentStateError, InputError
 from ..core.scene import Scene
 from ..core.types import ArrayLike, Numbers, State
 from ..linalg.scales import relative
@@ -245,6 +245,9 @@ def _axes_of(consts: Consts, axes: dict[str, Any], keys: bool) -> Consts:
     return Consts(arrays, axes["dt"], None, None, None, 0 if keys else None)
 
 
+OWN_PARAMS = "; each trajectory has its own params, so its system is system.with_params(...)"
+
+
 def _check_starts(loop: Loop, t0: float) -> None:
     """Fully check the first start and the worst one; a start that is not finite fails in the run, with a status."""
     lanes = [0]
@@ -258,7 +261,8 @@ def _check_starts(loop: Loop, t0: float) -> None:
             if loop.alone:
                 raise
             what = f"trajectory {k} (the first axis counts trajectories: q0 has shape {loop.q0.shape}): "
-            raise type(error)(what + str(error)) from error
+            own = "" if loop.shared_system or not isinstance(error, InconsistentStateError) else OWN_PARAMS
+            raise type(error)(what + str(error) + own) from error
         if k == 0 and loop.constrained and not loop.alone:  # the first start is valid, so the others can be evaluated
             off = np.nan_to_num(np.asarray(loop.compiled(_off_manifold, loop.q0, loop.p0)), nan=0.0, posinf=0.0)
             lanes += [worst] if (worst := int(np.argmax(off))) else []

@@ -44,10 +44,11 @@ class AbstractRows(abc.ABC):
         """The names as a coordinate of an `xarray.Dataset`."""
         return {"q_0": list(self.coordinate_names)} if self.coordinate_names else {}
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: object) -> np.ndarray:
         """The rows of a coordinate, a momentum (`p_NAME`) or an observable, by name."""
         if not isinstance(name, str):
-            raise TypeError(f"a result is indexed by names, such as sol['theta'], not by {name!r}")
+            rows = f"; row {name} (of an ensemble, trajectory {name}) is .q[{name}]" if isinstance(name, int) else ""
+            raise TypeError(f"a result is indexed by names, such as sol['theta'], not by {name!r}{rows}")
         names = self.coordinate_names
         known = {columns.entry_name(key, k, names): (key, k) for key in "qp" for k in range(len(names))}
         if name in known:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def as_callable(fn: Any) -> Any:
 
 
 @contextlib.contextmanager
-def user_function_errors(what: str, q: Numbers | np.ndarray, form: str) -> Iterator[None]:
+def user_function_errors(what: str, q: Numbers | np.ndarray, form: str, params: PyTree = None) -> Iterator[None]:
     """Turn an exception of a user's function into an `InputError` that names the function, the line and a remedy.
 
     `form` is how the function is called, such as "(q)".
@@ -67,7 +67,7 @@ def user_function_errors(what: str, q: Numbers | np.ndarray, form: str) -> Itera
             advice = "write it with jax.numpy: jnp.sin, not math.sin or numpy.sin; jnp.where, not if"
         else:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            advice = f"it is called as {form} with q of shape {jax.numpy.shape(q)}"
+            advice = f"it is called as {form} with q of shape {jax.numpy.shape(q)}{_of_params(params)}"
             if "required positional argument" in reason and "params" not in form:
                 advice += f"; a {what} with parameters needs hx.System(..., params=...)"
             if what == "constraint" and "positional argument" in reason:
@@ -76,6 +76,14 @@ def user_function_errors(what: str, q: Numbers | np.ndarray, form: str) -> Itera
                     "(rolling, skates) are not treated, see docs/scope.md"
                 )
         raise InputError(f"the {what} fails{_place(error)}: {reason}; {advice}") from error
+
+
+def _of_params(params: PyTree) -> str:
+    """How functions find their parameters in a dictionary."""
+    if not isinstance(params, Mapping) or not params:
+        return ""
+    names = [repr(name) for name in params]
+    return f" and params a dictionary, such as params[{names[0]}]; its names are {', '.join(names)}"
 
 
 def _place(error: BaseException) -> str:

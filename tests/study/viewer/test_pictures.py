@@ -27,6 +27,7 @@ SPRINGS = {
     "penalized_chain": 10,
     "iftomm_a03": 1,
     "iftomm_a05": 2,
+    "stewart_platform": 6,
 }
 GROUND = {"four_bar": 1, "watt": 1, "bennett_linkage": 1, "bricard_linkage": 1, "iftomm_a02": 2, "stewart_platform": 5}
 GUIDES = {"bead_on_surface": "surface", "modified_pendulum": "surface", "slider_crank": "rail", "henon_heiles": "curve"}
@@ -90,6 +91,20 @@ def test_a_slide_of_a_mechanism_has_a_rail_and_a_wheel_is_round():
     assert scene.guides == (Guide(((1.0, 0.0, 3.0, 0.0),), "rail"),)
     assert [shape.kind for shape in scene.frames[0].shapes] == ["cylinder", "line"]
     assert scene.frames[0].shapes[0].size[0] == pytest.approx(1.0)  # m r^2 / 2
+
+
+def test_the_spring_of_a_slide_is_drawn_from_the_end_of_its_rail():
+    m = hx.Mechanism(dimensions=2)
+    cart = m.body("cart", mass=1.0, inertia=0.1, position=(2.0, 0.0))
+    post = m.body("post", mass=1.0, inertia=0.1, position=(2.0, 1.0))
+    slide = m.prismatic("slide", m.ground, cart, at=(2.0, 0.0), axis=(1.0, 0.0))
+    m.revolute("pin", cart, post, at=(2.0, 0.5))
+    m.torsion_spring(slide, stiffness=3.0)
+    scene = m.problem(dt=0.01).scene
+    assert scene is not None
+    (spring,) = [bond for bond in scene.bonds if bond.kind == "spring"]
+    assert scene.anchors[-1 - spring.a] == (1.5, 0.0) and scene.guides[0].lines[0][:2] == (1.5, 0.0)
+    assert spring.b == scene.frames[0].center and spring.at_b == ()  # on the axis, below the pin
 
 
 def test_a_crank_of_large_inertia_is_a_bar_and_a_slider_is_a_block():

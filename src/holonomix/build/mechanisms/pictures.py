@@ -11,6 +11,7 @@ from ...core.types import ArrayLike
 
 if TYPE_CHECKING:
     from .bodies import Body
+    from .joints import Joint
     from .mechanism import Mechanism
 
 
@@ -55,20 +56,29 @@ def make_scene(mechanism: Mechanism) -> Scene:
 
 def _rails(mechanism: Mechanism, anchors: tuple[tuple[float, ...], ...]) -> tuple[Guide, ...]:
     """The lines along which slides move, on the ground and on bodies without a shape."""
-    places = [body.origin for body in mechanism.bodies] + [np.asarray(a) for a in anchors]
-    size = float(np.max(np.ptp(places, axis=0))) if places else 0.0
     rails = []
     for joint in mechanism.joints:
         if joint.place is None or joint.kind not in SLIDES or joint.a.shapes:
             continue
-        body, place = joint.a, joint.place
-        along = place.frame_a[:, 2 if mechanism.dimensions == 3 else 0]
-        middle = joint.b.attitude @ place.point_b + joint.b.origin - body.origin  # where the slide starts
-        middle = place.point_a + along * (along @ (body.attitude.T @ middle - place.point_a))
-        half = 0.5 * (size or 1.0) * along
-        ends = body.axes.T @ (np.stack([middle - half, middle + half], axis=1) - body.center[:, None])
+        body = joint.a
+        ends = body.axes.T @ (np.stack(_rail(mechanism, joint, anchors), axis=1) - body.center[:, None])
         rails.append(Guide((_tuple(ends.T),), "rail", "" if body.fixed else body.name))
     return tuple(rails)
+
+
+def _rail(
+    mechanism: Mechanism, joint: Joint, anchors: tuple[tuple[float, ...], ...] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the rail of a slide on its first body, in coordinates of that body."""
+    places = [body.origin for body in mechanism.bodies] + [np.asarray(a) for a in anchors]
+    size = float(np.max(np.ptp(places, axis=0))) if places else 0.0
+    body, place = joint.a, joint.place
+    assert place is not None
+    along = place.frame_a[:, 2 if mechanism.dimensions == 3 else 0]
+    middle = joint.b.attitude @ place.point_b + joint.b.origin - body.origin  # where the slide starts
+    middle = place.point_a + along * (along @ (body.attitude.T @ middle - place.point_a))
+    half = 0.5 * (size or 1.0) * along
+    return middle - half, middle + half
 
 
 def _tuple(x: ArrayLike) -> tuple[float, ...]:
@@ -151,6 +161,7 @@ def _disk(body: Body, reaches: list[float]) -> ShapeMark | None:
 def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, ...], ...]]:
     """Springs and distance joints between points of bodies and fixed points, and the links of the ground."""
     lines = [("spring" if s[2] else "damper", *zip(s[5], s[6], strict=True)) for s in mechanism._springs]
+    lines += _slide_springs(mechanism)
     for joint in mechanism.joints:
         if joint.kind == "distance" and joint.place is not None:
             lines.append(("bar", (joint.a, joint.place.point_a), (joint.b, joint.place.point_b)))
@@ -173,6 +184,35 @@ def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, .
                 if body.fixed:
                     _anchor(anchors, point)
     return (*bonds, *ground_links(tuple(anchors))), tuple(anchors)
+
+
+def _slide_springs(mechanism: Mechanism) -> list[tuple[Any, ...]]:
+    """Springs of prismatic joints, drawn along the axis from the far end of the first body to that of the second.
+
+    Ends are where other joints are; a body without any begins at the end of the rail, or ends at its center.
+    """
+    lines, axis = [], 2 if mechanism.dimensions == 3 else 0
+    for joint, _, stiffness, _ in mechanism._joint_springs:
+        if joint.kind != "prismatic" or joint.place is None or not stiffness:
+            continue
+        place, ends = joint.place, []
+        for body, own, frame in ((joint.a, place.point_a, place.frame_a), (joint.b, place.point_b, place.frame_b)):
+            along = frame[:, axis]
+            points = [
+                own + along * (along @ (point - own))
+                for other in mechanism.joints
+                if other is not joint and other.place is not None and not body.fixed
+                for side, point in ((other.a, other.place.point_a), (other.b, other.place.point_b))
+                if side is body
+            ]
+            if body is joint.b and not points:
+                points = [own + along * (along @ (body.center - own))]
+            ends.append((body, max(points, key=lambda x: float(np.linalg.norm(x - own)), default=None)))
+        if ends[0][1] is None:
+            start, _ = _rail(mechanism, joint)
+            ends[0] = joint.a, start
+        lines.append(("spring", *ends))
+    return lines
 
 
 def _anchor(anchors: list[tuple[float, ...]], point: ArrayLike) -> int:

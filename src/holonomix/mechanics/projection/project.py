@@ -21,6 +21,7 @@ from ...core.errors import (
 from ...core.types import Array, ArrayLike, Numbers, Real, known_array
 from ...trace.compiled import compiled_for_one_run, rarely_collecting
 from ...trace.functions import user_function_errors
+from ...trace.signatures import Parametrized
 from ..abstract import AbstractSystem
 from ..mass import DenseMass, ParameterMass, PositionMass, check_shape
 from ..problem import Problem
@@ -218,16 +219,17 @@ def check_functions(system: AbstractSystem, q: Numbers, p: Numbers, t: Real) -> 
     Only shapes are evaluated, so the check costs nothing in compiled programs.
     """
     extra = "" if system.params is None else ", params"
-    with user_function_errors("potential", q, f"(q{extra})"):
+    with user_function_errors("potential", q, f"(q{extra})", system.params):
         returned = jax.eval_shape(system.potential, q, t).shape
     if returned != ():
         raise ShapeError(f"the potential must return a number; it returned an array of shape {returned}")
-    with user_function_errors("gradient of the potential", q, f"(q{extra})"):
+    with user_function_errors("gradient of the potential", q, f"(q{extra})", system.params):
         jax.eval_shape(system.gradient, q, t)
     if system.has_constraints:
         _check_constraint(system, q, t, f"(q{', t' if system.rheonomic else ''}{extra})")
     if system.force_fn is not None:
-        with user_function_errors("force", q, "(q, v, t)"):
+        own = extra if isinstance(system.force_fn, Parametrized) else ""
+        with user_function_errors("force", q, f"(q, v, t{own})", system.params if own else None):
             force = lambda *state: jnp.asarray(system.applied_force(*state))
             returned = jax.eval_shape(force, q, p, known_array(t, q.dtype)).shape
         if returned != q.shape:
@@ -238,7 +240,7 @@ def _check_constraint(system: AbstractSystem, q: Numbers, t: Real, form: str) ->
     def g(x: Numbers):
         return system.constraint(x, t)
 
-    with user_function_errors("constraint", q, form):
+    with user_function_errors("constraint", q, form, system.params):
         shape = jax.eval_shape(g, q).shape
     if len(shape) != 1:
         hint = "use jnp.stack or jnp.array([...])"
@@ -295,7 +297,7 @@ def check_start(
         k = int(np.argmax(np.where(off, np.abs(g), 0.0)))
         raise InconsistentStateError(
             f"q is not on the manifold: {_row_name(system, q, k)} is {g[k]:.6g} instead of 0; "
-            "use `q, p = hx.project(system, q, p)` to move it there"
+            f"use `q, p = {_project_call(system, t)}` to move it there"
         )
     if not redundant:
         _judge_rank(system, q, np.asarray(gram), np.asarray(bend))
@@ -305,8 +307,14 @@ def check_start(
         rate = "G v + dg/dt, with v = M^-1 p, which moving constraints require," if system.rheonomic else "G M^-1 p"
         raise InconsistentStateError(
             f"p is not tangent to the manifold: row {k} of {rate}{_of_name(system, q, k)} is {hidden[k]:.6g} "
-            "instead of 0; use `q, p = hx.project(system, q, p)` to correct it"
+            f"instead of 0; use `q, p = {_project_call(system, t)}` to correct it"
         )
+
+
+def _project_call(system: AbstractSystem, t: Real) -> str:
+    """The call that makes a start consistent; moving constraints are met at the time of the start."""
+    now = f", t={float(t):g}" if system.rheonomic and float(t) != 0 else ""
+    return f"hx.project(system, q, p{now})"
 
 
 def _row_name(system: AbstractSystem, q: Numbers, k: int) -> str:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
-from ...core.checks import is_plain_number, is_traced, one_of, real_array, short_repr, whole_number
+from ...core.checks import described, is_plain_number, is_traced, one_of, real_array, short_repr, whole_number
 from ...core.errors import InputError
 from ...core.status import Status
 from ...core.types import Index, Numbers, Real
@@ -95,6 +95,9 @@ class AbstractSolver(eqx.Module):
     def __check_init__(self) -> None:
         whole_number("max_iterations", self.max_iterations)
         one_of("redundant", self.redundant, (None, "min-norm"))
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @abc.abstractmethod
     def init(self, system: AbstractSystem, q: Numbers, t: Real) -> Any: ...

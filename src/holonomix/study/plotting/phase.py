@@ -44,8 +44,9 @@ def _named(solution: Solution, name: str) -> np.ndarray:
     bars = _bars(solution)
     known = [f"angle {k + 1}" for k in range(len(bars))]
     if name not in known:
+        entries = f"the entries 0 to {np.size(solution.q[0]) - 1} of q"
         raise InputError(
-            f"there is no quantity {name!r}; there are {', '.join([*solution.observables, *known]) or '-'}"
+            f"there is no quantity {name!r}; there are {', '.join([*solution.observables, *known, entries])}"
         )
     return _arm_angles(solution, bars[known.index(name)])[0]
 

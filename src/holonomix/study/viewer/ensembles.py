@@ -90,7 +90,7 @@ def _recording(data: Dataset, scene: Scene | None, title: str) -> Recording:
         points, momenta = (_points(scene, rows[k]) for k in ("q", "p"))
         shown = ghosts(scene, len(chosen), points.shape[1] // len(chosen))
     curves = rows["q"].reshape(len(chosen), len(t), -1)[:10, :, -1].T
-    names = tuple(f"trajectory {k}" for k in chosen[:10])
+    names = _labels(data, chosen[:10])
     facts["trajectories shown"] = len(chosen)
     return Recording(
         title,
@@ -121,15 +121,26 @@ def _common(t: np.ndarray, times: np.ndarray, values: np.ndarray) -> np.ndarray:
     return out.reshape(len(flat), len(t), *values.shape[2:])
 
 
+def _axes(data: Dataset) -> dict[str, np.ndarray]:
+    """The numerical coordinates of the ensemble in which its trajectories differ."""
+    given = {str(k): np.asarray(v.values, float) for k, v in data.coords.items() if _numbers(v) and k != "trajectory"}
+    return {k: v for k, v in given.items() if len(np.unique(v)) > 1}
+
+
+def _labels(data: Dataset, chosen: np.ndarray) -> tuple[str, ...]:
+    """Trajectories by their first two coordinates, or by their numbers if those do not tell them apart."""
+    axes = list(_axes(data).items())[:2]
+    names = tuple(", ".join(f"{name} {values[k]:.3g}" for name, values in axes) for k in chosen)
+    return names if len(set(names)) == len(names) else tuple(f"trajectory {k}" for k in chosen)
+
+
 def map_of(data: Dataset) -> dict[str, Any] | None:
     """One number per trajectory over the two coordinates in which the trajectories differ, or None.
 
     The coordinates are those of the ensemble (for a sweep, the swept values). The numbers are its reductions, or the
     final value of the last entry of q.
     """
-    total = data.sizes["trajectory"]
-    given = {str(k): np.asarray(v.values, float) for k, v in data.coords.items() if _numbers(v) and k != "trajectory"}
-    axes = {k: v for k, v in given.items() if len(np.unique(v)) > 1}
+    total, axes = data.sizes["trajectory"], _axes(data)
     if not axes or total > MAX_POINTS:
         return None
     names = list(axes)[:2]
