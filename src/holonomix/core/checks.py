@@ -7,7 +7,9 @@ import functools
 import inspect
 import math
 import operator
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeGuard, TypeVar
 
 from .errors import HolonomixError, InputError
@@ -135,6 +137,14 @@ def positive_array(name: str, value: ArrayLike) -> Array:
     if not is_traced(array) and not np.all(np.asarray(array) > 0):
         raise InputError(f"{name} must be positive, not {np.asarray(array)}")
     return array
+
+
+def file_path(name: str, value: object) -> Path:
+    """A path that a user gave as a text or a `Path`."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InputError(f"{name} must be a path, a text without NUL or a Path, not {short_repr(value)}")
+    return Path(text)
 
 
 def check_name(what: str, name: object, blocks: int | None = None) -> str | tuple[str, ...] | None:

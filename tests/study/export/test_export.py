@@ -108,16 +108,66 @@ def test_integers_among_the_parameters_change_at_run_time(tmp_path):
 
 
 @node
+@gcc
+def test_flags_and_small_numbers_are_read_and_set(tmp_path):
+    def potential(q, params):
+        return jax.numpy.where(params["on"], params["small"] * params["counts"][1], 1.0) * q @ q
+
+    params = {"on": True, "small": np.float32(2.0), "counts": np.arange(3, dtype=np.int16)}
+    system = hx.System(potential, params=params)
+    problem = hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0)
+    observe = {"first": lambda q, p: q[0] > 0, "place": lambda q, p: jax.numpy.argmax(q)}
+    hx.export(problem, hx.RATTLE(), tmp_path, name="odd", observe=observe)
+    script = """
+    const s = k.set({params: {on: false}}), t = k.step(100), {small, counts} = k.params, {first, place} = k.observables;
+    console.log(JSON.stringify([s, t, [...k.q], small[0], [...counts], first[0], Number(place[0])]))
+    """
+    *status, q, small, counts, first, place = run_js(tmp_path, "odd", script)
+    sol = hx.simulate(system.with_params({**params, "on": False}), hx.RATTLE(), *(np.ones(2), np.zeros(2)), dt=0.01,
+                      steps=100)  # fmt: skip
+    assert status == [0, 0] and (small, counts, first, place) == (2.0, [0, 1, 2], 1, 0)
+    np.testing.assert_allclose(q, sol.q[-1], rtol=0, atol=1e-14)
+    hx.export(problem, hx.RATTLE(), tmp_path, "c", name="odd", observe=observe)
+    assert run_c(tmp_path, "odd", 10)[0] == "status = 0"
+
+
+@node
+def test_names_are_no_places_of_a_template(tmp_path):
+    names = ("@CLASS@", "@NAME@", "__proto__", "toString")
+    system = hx.System(lambda q, params: sum(params[name] for name in names) * q @ q, params=dict.fromkeys(names, 0.25))
+    problem = hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0, name="@LAYOUT@")
+    hx.export(problem, hx.RATTLE(), tmp_path, name="odd")
+    script = """
+    const said = [];
+    for (const name of ["constructor", "__proto__"])
+      try { k.set({params: JSON.parse(`{"${name}": 2}`)}); said.push(k.params[name][0]); }
+      catch (e) { said.push(e.message); }
+    console.log(JSON.stringify([Object.keys(k.params).sort(), said]))"""
+    found, (unknown, known) = run_js(tmp_path, "odd", script)
+    assert found == sorted(names) and unknown.startswith("no parameter constructor") and known == 2
+
+
+def test_two_arrays_with_one_name_are_refused(tmp_path):
+    system = hx.System(lambda q, p: p["a"]["b"] * q @ q + p["a.b"] * q[0], params={"a": {"b": 1.0}, "a.b": 2.0})
+    with pytest.raises(hx.InputError, match=r"two parameters called 'a\.b'"):
+        hx.export(hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0), hx.RATTLE(), tmp_path)
+    with pytest.raises(hx.InputError, match=r"two observables called 'a\.b'"):
+        observe = {"a/b": lambda q, p: q[0], "a.b": lambda q, p: p[0]}
+        hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, observe=observe)
+
+
+@node
 def test_wrong_values_in_javascript_are_named(tmp_path):
     hx.export(hx.models.henon_heiles(), hx.RATTLE(), tmp_path, name="hh")
     script = """
     const said = [];
-    for (const f of [() => k.set({q: [1]}), () => k.set({params: {no: 1}}), () => k.project(), () => k.set({no: 1})])
+    for (const f of [() => k.set({q: [1]}), () => k.set({params: {no: 1}}), () => k.project(), () => k.set({no: 1}),
+                     () => k.set({dt: "0.1"})])
       try { f(); said.push("") } catch (e) { said.push(e.message) }
     console.log(JSON.stringify(said))"""
-    one, two, three, four = run_js(tmp_path, "hh", script)
+    one, two, three, four, five = run_js(tmp_path, "hh", script)
     assert "q needs 2 numbers" in one and "no parameter no" in two and "no constraints" in three
-    assert "set does not take no" in four
+    assert "set does not take no" in four and "dt needs numbers, not string" in five
 
 
 def test_a_step_that_fails_stops_with_a_finite_state(tmp_path):
@@ -133,7 +183,9 @@ def test_a_step_that_fails_stops_with_a_finite_state(tmp_path):
 
 @gcc
 @pytest.mark.parametrize("arch, triple", [("aarch64", "aarch64-linux-gnu"), ("riscv64", "riscv64-linux-gnu"),
-                                          ("arm", "arm-linux-gnueabihf")])  # fmt: skip
+                                          ("arm", "arm-linux-gnueabihf"), ("i386", "i686-linux-gnu"),
+                                          ("ppc64le", "powerpc64le-linux-gnu"),
+                                          ("mips64el", "mips64el-linux-gnuabi64")])  # fmt: skip
 def test_an_object_of_another_machine_runs_with_the_bits_of_webassembly(tmp_path, arch, triple):
     if not (shutil.which(f"qemu-{arch}") and shutil.which(f"{triple}-gcc")):
         pytest.skip(f"no compiler or emulator of {arch}")
@@ -171,8 +223,17 @@ def test_refusals_say_why(tmp_path):
     problem = hx.models.double_pendulum()
     with pytest.raises(hx.InputError, match="no-such-machine"):
         hx.export(problem, hx.RATTLE(), tmp_path, "c", target="no-such-machine")
-    with pytest.raises(hx.InputError, match="cannot write an object file for target 'nvptx64'"):
-        hx.export(problem, hx.RATTLE(), tmp_path, "c", target="nvptx64")
+    for target in ("nvptx64", "bpf", "r600", "amdgcn-amd-amdhsa", "spirv64"):  # LLVM ends the process on bpf and r600
+        with pytest.raises(hx.InputError, match=f"target '{target}'; try"):
+            hx.export(problem, hx.RATTLE(), tmp_path, "c", target=target)
+    for odd in (3, 'x86_64-linux-gnu"\n', True):
+        with pytest.raises(hx.InputError, match="target must be the triple"):
+            hx.export(problem, hx.RATTLE(), tmp_path, "c", target=odd)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(hx.InputError, match="name must be a text, not 3"):
+        hx.export(problem, hx.RATTLE(), tmp_path, name=3)  # pyright: ignore[reportArgumentType]
+    for path in ("", "a\0b", None, 3):
+        with pytest.raises(hx.InputError, match="path must be"):
+            hx.export(problem, hx.RATTLE(), path)  # pyright: ignore[reportArgumentType]
     with pytest.raises(hx.InputError, match="form"):
         hx.export(problem, hx.RATTLE(), tmp_path, "exe")
 
@@ -293,6 +354,10 @@ def test_files_of_others_are_not_overwritten(tmp_path):
     with pytest.raises(hx.InputError, match="hh.js was not written by export"):
         export("wasm")
     assert [f.name for f in tmp_path.iterdir()] == ["hh.js"]
+    (tmp_path / "hh.o").write_bytes(b"object code of somebody else")
+    with pytest.raises(hx.InputError, match="hh.o was not written by export"):
+        export("c")
+    (tmp_path / "hh.o").unlink()
     export("c")
     (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
     export("c")

@@ -189,6 +189,9 @@ def test_a_symplectic_method_refuses_other_communication_steps(arm):
         with pytest.raises(Exception, match="DoStep"):
             made.doStep(0.05, 0.01)
         assert "begins at t = 0.05" in said[-1]
+        with pytest.raises(Exception, match="DoStep"):
+            made.doStep(0.02, 1e30)  # more steps than an integer counts
+        assert "more than 1e+15 steps" in said[-1]
         made.doStep(0.02, 0.01)  # the unit goes on
 
 
@@ -244,10 +247,12 @@ def test_refusals_say_why(tmp_path, monkeypatch):
         hx.export(problem, hx.AdamsBashforth(2), tmp_path / "x.fmu", "fmu", inputs=["k"])
     with pytest.raises(hx.InputError, match="inputs=.*form='fmu'"):
         hx.export(driven(), hx.RATTLE(), tmp_path, "c", inputs=["torque"])
+    with pytest.raises(hx.InputError, match="ends in .fmu, not .*thesis.tex"):
+        hx.export(driven(), hx.RATTLE(), tmp_path / "thesis.tex", "fmu")
     with pytest.raises(hx.InputError, match="cannot write"):
         (tmp_path / "file").touch()
         hx.export(driven(), hx.RATTLE(), tmp_path / "file" / "arm.fmu", "fmu")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("CC", " ")
     with pytest.raises(hx.InputError, match="needs a C compiler"):
         export()

@@ -223,6 +223,26 @@ def test_a_section_fills_up_with_the_crossings_of_the_run(browser, tmp_path):
 
 
 @needs_chromium
+def test_observables_may_be_integers_flags_and_empty(browser, tmp_path):
+    observe = {
+        "place": lambda q, p: jnp.argmax(q),
+        "up": lambda q, p: q[1] > 0,
+        "none": lambda q, p: jnp.zeros(0),
+        "x": lambda q, p: q[0],
+    }
+    problem, page = hx.models.henon_heiles(), tmp_path / "odd.html"
+    hx.live(problem, hx.StormerVerlet(), page, observe=observe, section=("x", "place", "up"))
+    opened(browser, page)
+    browser.ask("(() => { for (let i = 0; i < 50; i++) source.advance(0.1); show(); })()")
+    assert not browser.messages and browser.ask("source.lead.kernel.n") > 100
+    assert browser.ask("source.section.y.every((x) => x === 0 || x === 1)")
+    hx.live(problem, hx.StormerVerlet(), page, observe=observe)
+    opened(browser, page)
+    browser.ask("(() => { for (let i = 0; i < 50; i++) source.advance(0.1); show(); })()")
+    assert not browser.messages and browser.ask("source.histories.length") == 5
+
+
+@needs_chromium
 def test_coordinates_that_are_no_positions_have_charts_only(browser, tmp_path):
     system = hx.System(lambda q, params: -params["gravity"] * jnp.cos(q[0]), params={"gravity": 2.0})
     problem = hx.Problem(system, jnp.array([1.0]), jnp.zeros(1), dt=0.05, t1=5.0, coordinates=("theta",))
@@ -306,6 +326,10 @@ def test_refusals_say_why(tmp_path):
         hx.live(problem, hx.StormerVerlet(), page, compare=(hx.models.double_pendulum(), hx.RATTLE()))
     with pytest.raises(hx.InputError, match=r"sliders must be a dictionary.*not \['gravity'\]"):
         hx.live(problem, hx.StormerVerlet(), page, sliders=["gravity"])
+    with pytest.raises(hx.InputError, match="observable of its own called 'live energy'"):
+        hx.live(problem, hx.StormerVerlet(), page, observe={"live energy": lambda q, p: q[0]})
+    with pytest.raises(hx.InputError, match="path must be"):
+        hx.live(problem, hx.StormerVerlet(), None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(hx.InputError, match="dt must be positive"):
         hx.live(problem, hx.StormerVerlet(), page, dt=-0.1)
     with pytest.raises(StoreWriteError, match=r"^cannot write \S+: Is a directory$"):

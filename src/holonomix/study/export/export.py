@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...core.checks import one_of
+from ...core.checks import file_path, one_of, short_repr
 from ...core.errors import InputError
 from ...core.types import ArrayLike
 from ...mechanics.problem import Problem
@@ -30,7 +31,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 FORMS = ("wasm", "c", "fmu")
 SUFFIXES = (".fmu", ".wasm", ".js", ".html", ".c", ".h", ".o", ".so")
 MARK = "compiled by holonomix"  # in the first line of the text files that `export` writes
-C_TYPES = {"float64": "double", "int64": "int64_t", "int32": "int32_t", "uint32": "uint32_t"}
+C_TYPES = {f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+C_TYPES |= {"float64": "double", "float32": "float", "bool": "uint8_t"}
 
 
 def export(
@@ -75,10 +77,12 @@ def export(
     _check_form("units", units, form, "fmu")
     if version not in (2, 3):
         raise InputError(f"version must be 2 or 3, of FMI, not {version!r}")
-    folder = Path(os.fspath(path))
+    folder = file_path("path", path)
     if form != "fmu" and folder.suffix in SUFFIXES and not folder.is_dir():
         advice = "add form='fmu'" if folder.suffix == ".fmu" else "give a directory, and name=... for the files in it"
         raise InputError(f"form={form!r} writes files into a directory, and {folder} looks like a file: {advice}")
+    if form == "fmu" and folder.suffix.lower() != ".fmu":
+        raise InputError(f"form='fmu' writes one file whose name ends in .fmu, not {folder}")
     name = _identifier(problem.name if name is None else name)
     machine = Target(WASM if form == "wasm" else target)
     observe, measure = split_observables(observe, problem)
@@ -163,12 +167,17 @@ def split_observables(observe: Any, problem: Problem) -> tuple[Any, dict[str, Ca
 
 
 def _check_others(folder: Path, files: Mapping[str, bytes | str]) -> None:
-    """Raise if a file would be overwritten that `export` did not write."""
-    for file, content in files.items():
-        if isinstance(content, str) and file != "main.c" and (folder / file).exists():
-            with (folder / file).open(errors="replace") as old:
-                if MARK not in old.readline():
-                    raise InputError(f"{folder / file} was not written by export: choose another directory or name=...")
+    """Raise if a file would be overwritten that `export` did not write. Binary files have a text file beside them."""
+    texts = [file for file, content in files.items() if isinstance(content, str) and file != "main.c"]
+    for file in (*texts, *(file for file in files if file not in texts and file != "main.c")):
+        if (folder / file).exists():
+            mark = folder / (file if file in texts else texts[0])
+            line = ""
+            if mark.exists():
+                with mark.open(errors="replace") as old:
+                    line = old.readline()
+            if MARK not in line:
+                raise InputError(f"{folder / file} was not written by export: choose another directory or name=...")
 
 
 @contextlib.contextmanager
@@ -216,8 +225,8 @@ def header(kernel: Kernel) -> str:
     project = f"int32_t {name}_project({name}_kernel *k); /* moves q, p to the nearest consistent state */"
     if not kernel.projects:
         project = f"/* no {name}_project: {_comment(kernel.no_projection)} */"
-    return _filled("kernel.h", NAME=name, METHOD=kernel.method, SIZE=str(kernel.size), FIELDS="\n".join(lines),
-                   PROJECT=project)  # fmt: skip
+    method, size = _comment(kernel.method), str(kernel.size)
+    return _filled("kernel.h", NAME=name, METHOD=method, SIZE=size, FIELDS="\n".join(lines), PROJECT=project)
 
 
 def _comment(text: str) -> str:
@@ -235,14 +244,15 @@ def template(file: str) -> str:
 
 
 def _filled(file: str, **values: str) -> str:
-    text = template(file)
-    for key, value in values.items():
-        text = text.replace(f"@{key}@", value)
-    return text
+    """A template with its places filled in; values that look like places are kept."""
+    return re.sub("@([A-Z_]+)@", lambda found: values[found[1]], template(file))
 
 
-def _identifier(name: str) -> str:
-    found = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_").lower()
+def _identifier(name: object) -> str:
+    if not isinstance(name, str):
+        raise InputError(f"name must be a text, not {short_repr(name)}")
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()  # u for an umlaut
+    found = re.sub(r"[^0-9A-Za-z]+", "_", plain).strip("_").lower()
     if not found:
         return "kernel"
     return found if found[0].isalpha() else f"k_{found}"

@@ -176,7 +176,8 @@ def make_kernel(
             reason = str(error)
     rows = {key: block.add(key.replace("/", "."), row[key]) for key in sorted(row)}
     paths = jax.tree_util.tree_flatten_with_path(consts)[0]
-    constants = [block.add(_constant_name(path), value) for path, value in paths]
+    constants = [block.add(_constant_name(path, loop), value) for path, value in paths]
+    _check_names([*rows.values(), *constants])
     leaves = jax.tree_util.tree_flatten_with_path(carry)[0]
     memory = [block.add("carry" + jax.tree_util.keystr(path), value) for path, value in leaves]
     projected = block.add("projected", np.zeros((), np.int32))
@@ -212,6 +213,16 @@ def make_kernel(
         wide=stepping.wide,
         clock=clock,
     )
+
+
+def _check_names(fields: list[Field]) -> None:
+    """Raise if two parameters, such as `a["b"]` and `"a.b"`, or two observables have one name."""
+    names = [f.name for f in fields]
+    for name in names:
+        kind, _, rest = name.partition(".")
+        if kind in ("params", "obs") and names.count(name) > 1:
+            what = "parameters" if kind == "params" else "observables"
+            raise InputError(f"an exported step would have two {what} called {rest!r}: rename one of them")
 
 
 def _choose(body: LoopBody, carry: PyTree, consts: PyTree) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,11 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from ...compiler.native import default_lanes, has_fma, load_llvm, optimized
+from ...core.checks import short_repr
 from ...core.errors import InputError
 
 WASM = "wasm32-unknown-unknown"
 WASM_FEATURES = "+bulk-memory,+nontrapping-fptoint,+sign-ext"
+X86_FEATURES = "+sse2"  # without it LLVM uses the registers of 80 bits, which round otherwise
 RISCV_FEATURES = "+m,+a,+f,+d,+c"  # the baseline of Linux; LLVM's own has no floating-point registers
+
+
+EXAMPLES = "aarch64-linux-gnu, x86_64-linux-gnu or riscv64-linux-gnu"
+# those that run programs: LLVM ends the process on some others, and its GPUs run no objects
+PROCESSORS = (
+    r"i[3-6]86|x86_64|amd64|aarch64|arm64e?|armv?\w*|thumb\w*|riscv(32|64)|powerpc64le|ppc64le|mips(64)?el|mips64r6el|"
+    r"loongarch64|wasm32"
+)
 
 
 @functools.cache
@@ -43,6 +54,8 @@ class Target:
 
     def __init__(self, triple: str | None = None):
         llvm = _llvm()
+        if triple is not None and not (isinstance(triple, str) and re.fullmatch(r"[\w.+-]*", triple)):
+            raise InputError(f"target must be the triple of a machine, such as {EXAMPLES}, not {short_repr(triple)}")
         self.host = triple is None
         self.triple = llvm.get_process_triple() if triple is None else triple
         self._full = _with_vendor(self.triple)
@@ -50,14 +63,15 @@ class Target:
             found = llvm.Target.from_triple(self._full)
         except RuntimeError as error:
             raise InputError(
-                f"target {triple!r} is not one that LLVM knows here ({str(error).strip()}); "
-                "try aarch64-linux-gnu, x86_64-linux-gnu or riscv64-linux-gnu"
+                f"target {triple!r} is not one that LLVM knows here ({str(error).strip()}); try {EXAMPLES}"
             ) from error
         cpu, features, abi = "", "", ""
         if self.host:
             cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
         elif self.triple == WASM:
             features = WASM_FEATURES
+        elif re.match(r"i\d86", self.triple):
+            features = X86_FEATURES
         elif self.triple.startswith("riscv") and self.platform[1] == "linux":
             features, abi = RISCV_FEATURES, "lp64d" if self.triple.startswith("riscv64") else "ilp32d"
         self._machine = found.create_target_machine(
@@ -69,6 +83,8 @@ class Target:
             raise InputError(f"target {triple!r} stores numbers with the most significant byte first; kernels cannot")
         if "-p:16:" in layout:
             raise InputError(f"target {triple!r} has addresses of 16 bits; kernels need 32 or 64")
+        if triple is not None and not re.fullmatch(PROCESSORS, triple.partition("-")[0]):
+            raise InputError(f"kernels are not made for processors such as target {triple!r}; try {EXAMPLES}")
 
     @property
     def fma(self) -> bool:
@@ -105,11 +121,10 @@ class Target:
         same = self.platform == Target(own).platform if not self.host else True
         names = ([os.environ.get("CC", ""), "cc", "gcc", "clang"] if same else []) + [f"{self.triple}-gcc"]
         for name in names:
-            if name and shutil.which(name.split()[0]):
+            if name.strip() and shutil.which(name.split()[0]):
                 return name.split()
-        raise InputError(
-            f"{why} needs a C compiler for {self.triple}, and none of {', '.join(n for n in names if n)} is installed"
-        )
+        tried = ", ".join(name for name in names if name.strip())
+        raise InputError(f"{why} needs a C compiler for {self.triple}, and none of {tried} is installed")
 
     def compile(self, texts: tuple[str, ...]) -> bytes:
         """One object of several modules; only functions that the last one defines are visible outside."""

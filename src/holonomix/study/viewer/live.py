@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holonomix.core.checks import finite_array, number, short_repr, whole_number
+from holonomix.core.checks import file_path, finite_array, number, short_repr, whole_number
 from holonomix.core.errors import InputError, ShapeError
 from holonomix.core.status import Status
 from holonomix.core.types import ArrayLike
@@ -48,6 +48,8 @@ STEPS_PER_SECOND = 120  # default playback rate at speed 1
 PREVIEW_SECONDS = 15.0  # playback time that sets the size of the picture
 MAX_GHOSTS = 500
 MAX_BYTES = 1_500_000
+ENERGY = "live energy"  # these names are also in live.js
+OWN = {ENERGY: energy_of, "live constraint": constraint_of, "live hidden constraint": hidden_of}
 NAME = "k"  # prefix of the functions in a module
 
 
@@ -82,6 +84,7 @@ def live(
     """
     if not isinstance(problem, Problem):
         raise InputError(f"live needs a Problem, which has a start and a step, not {type(problem).__name__}")
+    target = file_path("path", path)
     if sliders is not None and not isinstance(sliders, Mapping):
         raise InputError(
             "sliders must be a dictionary from names of parameters to their lowest and highest values, such as "
@@ -102,7 +105,7 @@ def live(
     if len(page) > MAX_BYTES:
         sizes = " and ".join(f"{len(k.module):,} bytes ({k.loop.method.name})" for k in kernels)
         raise InputError(f"the page has {len(page):,} bytes, more than {MAX_BYTES:,}; the modules have {sizes}")
-    target = save_page(page, Path(os.fspath(path)))
+    save_page(page, target)
     if open:
         webbrowser.open(target.absolute().as_uri())
     return target
@@ -143,6 +146,8 @@ def _kernel(
     problem: Problem, method: MethodLike, observe: Observe | None, dt: Number | None, key: ArrayLike | None
 ) -> Compiled:
     observe, measure = split_observables(observe, problem)
+    if taken := sorted({*measure, *(observe if isinstance(observe, Mapping) else ())} & {*OWN}):
+        raise InputError(f"observe: the page has an observable of its own called {taken[0]!r}; choose another name")
     options = Options(dt=dt, steps=1, observe=observe, key=key)
     return _compiled(Arguments.of(problem, method, None, None, options), measure)
 
@@ -151,9 +156,8 @@ def _compiled(arguments: Arguments, more: Mapping[str, Callable[..., Any]] | Non
     loop = make_loop(arguments.alone(stored=False))
     if not float(loop.consts.dt) > 0:
         raise InputError(f"dt must be positive on a live page, which runs only forward, not {float(loop.consts.dt):g}")
-    measure: dict[str, Callable[..., Any]] = {"live energy": energy_of, **(more or {})}
-    if loop.constrained:
-        measure |= {"live constraint": constraint_of, "live hidden constraint": hidden_of}
+    measure: dict[str, Callable[..., Any]] = dict(more or {})
+    measure |= {name: fn for name, fn in OWN.items() if loop.constrained or name == ENERGY}
     kernel = make_kernel(loop, NAME, fma=False, width=1, measure=measure)
     parts = ("init", "start", "step", *(("project",) if kernel.projects else ()))
     code = Target(WASM).compile(kernel.texts)
@@ -185,7 +189,7 @@ def _options(
     t1: float,
 ) -> dict[str, Any]:
     loop, dt = kernels[0].loop, float(kernels[0].loop.consts.dt)
-    shown = [name for name in kernels[0].kernel.observables() if not name.startswith("live ")]
+    shown = [name for name in kernels[0].kernel.observables() if name not in OWN]
     used = _section(section, kernels[0], shown)
     speed = STEPS_PER_SECOND * dt if rate is None else number("rate", rate, above=0)
     kept = loop.system.keeps_energy and not loop.method.stochastic

@@ -13,6 +13,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define TOKEN "@TOKEN@"
 #define NEAR 1e-6  /* relative distance within which a communication step is a multiple of dt */
+#define MANY 1e15  /* steps in one communication step; no run ends after so many */
 #define DRIFT 1e-2 /* rounding error of the importer's clock, relative to dt */
 
 enum { OK = 0, ERROR = 3 };              /* fmi2Status and fmi3Status */
@@ -164,6 +165,7 @@ static int advance(instance *c, double from, double length) {
   if (!(fabs(from - time_of(s)) <= DRIFT * *dt))
     return fail(c, "the communication step begins at t = %.12g, but the unit is at t = %.12g", from, time_of(s));
   if (apply(c)) return ERROR;
+  if (!(ratio < MANY)) return fail(c, "a communication step of %.12g has more than %.0e steps of dt = %.12g", length, MANY, *dt);
   if (fabs(ratio - count) <= NEAR * fmax(count, 1)) return steps(c, (int64_t)count);
 #if @SHORTENS@
   double whole = *dt;

@@ -1,4 +1,7 @@
-const types = {float64: Float64Array, int64: BigInt64Array, int32: Int32Array, uint32: Uint32Array};
+const types = {
+  float64: Float64Array, float32: Float32Array, bool: Uint8Array, int64: BigInt64Array, uint64: BigUint64Array,
+  int32: Int32Array, uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array,
+};
 
 class Kernel {
   constructor(code, layout, base = code.__heap_base.value) {
@@ -7,11 +10,12 @@ class Kernel {
     this.base = base;
     const missing = this.base + layout.size - code.memory.buffer.byteLength;
     if (missing > 0) code.memory.grow(Math.ceil(missing / 65536));
-    this.params = {};
-    this.observables = {};
+    this.params = Object.create(null); // a name such as toString is no parameter unless there is one
+    this.observables = Object.create(null);
     for (const [name, field] of Object.entries(layout.fields)) {
       const count = field.shape.reduce((a, b) => a * b, 1);
       const array = new types[field.type](code.memory.buffer, this.base + field.offset, count);
+      array.bool = field.type === "bool";
       if (name.startsWith("params.")) this.params[name.slice(7)] = array;
       else if (name.startsWith("obs.")) this.observables[name.slice(4)] = array;
       else if (field.shape.length === 0) Object.defineProperty(this, name, {get: () => Number(array[0]), enumerable: true});
@@ -56,7 +60,9 @@ class Kernel {
 }
 
 function fill(name, array, value) {
-  const numbers = typeof value === "number" ? [value] : Array.from(value ?? []).flat(Infinity);
+  const numbers = typeof value === "object" ? Array.from(value ?? []).flat(Infinity) : [value];
   if (numbers.length !== array.length) throw new Error(`${name} needs ${array.length} numbers, not ${numbers.length}`);
-  array.set(array instanceof BigInt64Array ? numbers.map(BigInt) : numbers);
+  for (const x of numbers) if (!["number", "bigint", "boolean"].includes(typeof x)) throw new Error(`${name} needs numbers, not ${typeof x}`);
+  const wide = array instanceof BigInt64Array || array instanceof BigUint64Array;
+  array.set(numbers.map(array.bool ? Boolean : wide ? BigInt : Number));
 }

@@ -48,7 +48,10 @@ class Machine {
     }
   }
 
-  observe(name, kernel = this.kernel) { return kernel.observables[name] ? kernel.observables[name][0] : NaN; }
+  observe(name, kernel = this.kernel, i = 0) { // a 64-bit integer is a BigInt
+    const values = kernel.observables[name];
+    return values && i < values.length ? Number(values[i]) : NaN;
+  }
 }
 
 class History { // quantities since the start; when full, it drops every second sample and keeps the larger errors

@@ -215,7 +215,7 @@ class KernelFrames {
     }
     for (const name of this.options.observables) {
       const places = Array.from({ length: this.lead.kernel.observables[name].length }, (_, i) => i).slice(0, 6);
-      add(name, false, places.map((i) => ({ name: places.length > 1 ? `${name}[${i}]` : name, read: () => this.lead.kernel.observables[name][i] })));
+      add(name, false, places.map((i) => ({ name: places.length > 1 ? `${name}[${i}]` : name, read: () => this.lead.observe(name, this.lead.kernel, i) })));
     }
     if (!data.scene) {
       const places = Array.from({ length: Math.min(6, this.lead.kernel.q.length) }, (_, i) => i);
