@@ -12,7 +12,10 @@ import pytest
 
 import holonomix as hx
 from holonomix import compiler as kernels
-from holonomix.linalg.multifrontal import factor, plan_of, shortest, solution
+from holonomix.compiler import native
+from holonomix.compiler.emit import KernelEmitter
+from holonomix.linalg.multifrontal import factor, plan_of, shortest, solution, written
+from holonomix.linalg.multifrontal.operations import solve_p
 
 if jax.default_backend() != "cpu":
     pytest.skip("the compiled elimination runs on a CPU", allow_module_level=True)
@@ -121,6 +124,40 @@ def test_kernels_have_the_same_bits_alone_and_in_lanes():
     np.testing.assert_array_equal(many[[0, 2]], np.stack([alone, alone]))
     np.testing.assert_array_equal(many[1], 2 * alone)
     np.testing.assert_allclose(alone[0], step(step(b, given), given), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ring", "star"])
+def test_a_solve_that_is_written_out_has_the_bits_of_the_loops(name, monkeypatch):
+    """Fronts with children, with padded rows, with a row that depends on others, and transposed."""
+    plan, places, definite, general = problem(name)
+    last = np.eye(plan.n)
+    last[-1] = np.random.default_rng(3).normal(size=plan.n) * (np.arange(plan.n) < plan.n - 1) * (definite[-1] != 0)
+    given = {"definite": entries(definite, places), "general": entries(general, places)}
+    given["dependent"] = entries(last @ definite @ last.T * (definite != 0), places)
+
+    def step(b, given):
+        x = solution(plan, given["definite"], factor(plan, given["definite"], True), b)
+        x = x + solution(plan, given["dependent"], factor(plan, given["dependent"], True, 1e-3), b)
+        factors = factor(plan, given["general"], False)
+        y = solve_p.bind(factors, x, plan=plan, transposed=True)
+        return solution(plan, given["general"], factors, y)
+
+    loop = SimpleNamespace(step=step, read=lambda b, given: b, halted=lambda b, given: jnp.asarray(False))
+    b = jnp.asarray(np.random.default_rng(1).normal(size=(3, plan.n)))
+    program = kernels.lower(loop, b[0], given)
+    found = []
+    for longest in (written.LONGEST, 0):
+        monkeypatch.setattr(written, "LONGEST", longest)
+        written.written_solve.cache_clear()
+        runner = kernels.build(program, backend="native")
+        found.append([runner.run_one(b[0], given, rows=1, every=2)[1], runner.run(b, given, rows=1, every=2)[1]])
+        text = KernelEmitter(program, 1, native.has_fma()).module()
+        assert (f"@multifrontal_solve_{plan.key}_transposed_1(" in text) == (longest > 0)
+    written.written_solve.cache_clear()
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(found[0][0], found[0][1][0])
+    np.testing.assert_allclose(found[0][0][0], step(step(b[0], given), given), rtol=1e-12)
 
 
 def net(n):

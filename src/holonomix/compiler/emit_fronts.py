@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..linalg.multifrontal.code import functions
 from ..linalg.multifrontal.plan import Plan
+from ..linalg.multifrontal.written import written_solve
 from .emit_loops import Loops
 from .graph import Unsupported
 from .values import Values
@@ -27,23 +28,31 @@ class Fronts:
         """Call a function; `arguments` has `{x}` where the result and `{work}` where working memory goes."""
         if not self.w.target.far:
             raise Unsupported("multifrontal elimination", "on a GPU")
-        size, plan = self.w.graph.attr[n][:2]
+        plan = self.w.graph.attr[n][1]
         assert isinstance(plan, Plan)
-        text, declared = functions(self.w.lanes, self.w.fma)
-        self.w.helpers.setdefault(f"multifrontal_{self.w.lanes}", text)
-        for line in declared:
-            self.w.declared.setdefault(line.split("@")[1].split("(")[0], line)
+        self._declare(f"multifrontal_{self.w.lanes}", *functions(self.w.lanes, self.w.fma))
         key = f"{plan.key} {kind}"
         if key not in self.front_memory:
             self.front_memory[key] = self.w.reserve(plan.work[kind], "f8")
-        long = self.w.graph.length[n]
-        out = self.values.pointer(n) if long else self.w.reserve(size, "f8")
-        if not long:
-            self.values.names[n] = out
         table = self.values.constants(plan.table, "i4")
-        given = arguments.format(x=out, work=self.front_memory[key])
+        given = arguments.format(x=self._result(n), work=self.front_memory[key])
         self.w.put(f"call void @multifrontal_{name}_{self.w.lanes}(ptr {table}, {given}{last})")
-        if long:
+        self._finish(n)
+
+    def _declare(self, key: str, text: str, declared: tuple[str, ...]) -> None:
+        self.w.helpers.setdefault(key, text)
+        for line in declared:
+            self.w.declared.setdefault(line.split("@")[1].split("(")[0], line)
+
+    def _result(self, n: int) -> str:
+        """Memory for the result of node n."""
+        if self.w.graph.length[n]:
+            return self.values.pointer(n)
+        out = self.values.names[n] = self.w.reserve(self.w.graph.attr[n][0], "f8")
+        return out
+
+    def _finish(self, n: int) -> None:
+        if self.w.graph.length[n]:
             self.loops.filled(n)
 
     def factor(self, n: int) -> None:
@@ -57,8 +66,15 @@ class Fronts:
 
     def solve(self, n: int) -> None:
         factors, b = map(self._pointer, self.w.graph.args[n])
-        last = f", i64 {int(self.w.graph.attr[n][2])}"
-        self._call(n, "solve", 1, f"ptr {factors}, ptr {b}, ptr {{x}}, ptr {{work}}", last)
+        _, plan, transposed = self.w.graph.attr[n]
+        written = written_solve(plan, self.w.lanes, self.w.fma, transposed) if self.w.target.far else None
+        if written is None:
+            self._call(n, "solve", 1, f"ptr {factors}, ptr {b}, ptr {{x}}, ptr {{work}}", f", i64 {int(transposed)}")
+            return
+        name, text, declared = written
+        self._declare(name, text, declared)
+        self.w.put(f"call void @{name}(ptr {factors}, ptr {b}, ptr {self._result(n)})")
+        self._finish(n)
 
     def shorten(self, n: int) -> None:
         entries, factors, x = map(self._pointer, self.w.graph.args[n])
