@@ -41,9 +41,9 @@ def between(
     where `Phi` is the method's own step (`method.path`), taken forward from the start and backward from the end of the
     step. Both branches have the order of the method and lie on the manifold. The curve is continuously differentiable,
     equals the states at both ends, and is symmetric under their exchange. For a method that conserves the energy
-    exactly, and with `forward` for every method, only the first branch is used, because a mean of two states has another
-    energy. Finally the position is projected onto the manifold and the momentum onto its tangent space. The status is
-    that of all solves.
+    exactly, and with `forward` for every method, only the first branch is used, because a mean of two states has
+    another energy. Finally the position is projected onto the manifold and the momentum onto its tangent space. The
+    status is that of all solves.
     """
     path = method.path(system, before.state, dt, before.memory) if method.continuous else None
     h = after.state.t - before.state.t

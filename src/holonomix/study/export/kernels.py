@@ -176,7 +176,7 @@ def make_kernel(
             reason = str(error)
     rows = {key: block.add(key.replace("/", "."), row[key]) for key in sorted(row)}
     paths = jax.tree_util.tree_flatten_with_path(consts)[0]
-    constants = [block.add(_constant_name(path, loop), value) for path, value in paths]
+    constants = [block.add(_constant_name(path), value) for path, value in paths]
     _check_names([*rows.values(), *constants])
     leaves = jax.tree_util.tree_flatten_with_path(carry)[0]
     memory = [block.add("carry" + jax.tree_util.keystr(path), value) for path, value in leaves]
