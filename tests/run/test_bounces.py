@@ -125,12 +125,14 @@ def test_rows_observers_and_other_events():
     assert np.array_equal(third.q, every.q[::3]) and np.array_equal(third.t, every.t[::3])
     assert np.array_equal(every.observables["height"], every.q[:, 1])
     assert np.array_equal(every.t, 0.1 * np.arange(91))
-    end = hx.Event(lambda q, p, t: t - 3.45, terminal=True)  # in the step of the first impact, after it
-    ended = hx.simulate(PENDULUM, hx.RATTLE(), events=[end, WALL], **options)
-    assert ended.status == hx.Status.TERMINATED and len(ended.events[1].t) == 1
-    assert 3.3 < ended.events[1].t[0] < ended.final_t == pytest.approx(3.45, abs=1e-14)
-    np.testing.assert_allclose(ended.final_q, mirrored(np.array(3.45))[0], rtol=0, atol=1e-2)
-    assert np.array_equal(ended.q[-1], ended.final_q) and ended.final_p[0] > 0
+    for last in (3.39, 3.45):  # in the step of the first impact, after it, and in the next one
+        end = hx.Event(lambda q, p, t, last=last: t - last, terminal=True)
+        ended = hx.simulate(PENDULUM, hx.RATTLE(), events=[end, WALL], **options)
+        assert ended.status == hx.Status.TERMINATED and len(ended.events[1].t) == 1
+        assert 3.3 < ended.events[1].t[0] < ended.final_t == pytest.approx(last, abs=1e-14)
+        np.testing.assert_allclose(ended.final_q, mirrored(np.array(last))[0], rtol=0, atol=1e-2)
+        np.testing.assert_allclose(ended.q[-1], ended.final_q, rtol=0, atol=1e-15)
+        assert ended.t[-1] == ended.final_t and ended.final_p[0] > 0
 
 
 def test_a_stored_run_resumes_to_the_same_bits(tmp_path):
@@ -168,6 +170,8 @@ def test_refusals():
     for options in ({"dense": True}, {"save_at": [0.5]}):
         with pytest.raises(hx.InputError, match="not one with bounces; use save_every"):
             hx.simulate(PENDULUM, hx.RATTLE(), events=WALL, **options)
+    with pytest.raises(hx.InputError, match="event 0 bounces at a wall, which is a function of q"):
+        hx.simulate(PENDULUM, hx.RATTLE(), events=bounce(lambda q, p: p[0]))
     with pytest.raises(hx.InputError, match="a bounce needs direction=1"):
         bounce(lambda q, p: q[0], direction=0)
 
