@@ -99,22 +99,19 @@ def test_starts_on_and_behind_the_wall_and_rest():
 
 
 def test_an_impulse_stays_on_the_manifold():
-    """The lower mass of a double pendulum meets a wall: the rods pass on the impulse, also rods that are doubled."""
+    """A mass of a double pendulum meets a curved wall: the rods pass on the impulse, also if one is doubled."""
     q, p = np.array([[0.0, -1.0], [1.0, -2.0]]), np.zeros((2, 2))
-    rows = lambda q: jnp.stack([q[0] @ q[0] - 1, (q[1] - q[0]) @ (q[1] - q[0]) - 2])
-    doubled = lambda q: jnp.concatenate([rows(q), rows(q)])
-    wall = bounce(lambda q, p: q[1, 0] - q[0, 1] ** 2, direction=-1)
-    potential = lambda q: q[0, 1] + q[1, 1]
-    once = hx.simulate(
-        hx.System(potential, rows), hx.Composition(hx.RATTLE(), order=4), q, p, dt=0.02, steps=200, events=wall
-    )
-    assert len(once.events[0].t) > 2
-    assert np.abs(once.energy_error()).max() < 1e-4
-    assert once.constraint_error().max() < 1e-14 and once.hidden_constraint_error().max() < 1e-13
-    solver = hx.Newton(redundant="min-norm")
-    method = hx.Composition(hx.RATTLE(solver), order=4)
-    twice = hx.simulate(hx.System(potential, doubled), method, q, p, dt=0.02, steps=200, events=wall)
-    np.testing.assert_allclose(twice.q, once.q, rtol=0, atol=1e-9)
+    rods = lambda q: jnp.stack([q[0] @ q[0] - 1, (q[1] - q[0]) @ (q[1] - q[0]) - 2, 2 * (q[0] @ q[0] - 1)])
+    wall = bounce(lambda q, p: q[1, 0] - q[0, 1] ** 2 / 2, direction=-1)
+    method = hx.RATTLE(hx.Newton(redundant="min-norm"))
+    runs = []
+    for rows in (lambda q: rods(q)[:2], rods):
+        system = hx.System(lambda q: q[0, 1] + q[1, 1], rows)
+        sol = hx.simulate(system, method if rows is rods else hx.RATTLE(), q, p, dt=0.01, steps=300, events=wall)
+        assert sol.constraint_error().max() < 1e-14 and sol.hidden_constraint_error().max() < 1e-13
+        assert np.abs(sol.energy_error()).max() < 1e-3 and len(sol.events[0].t) >= 1
+        runs.append(sol)
+    np.testing.assert_allclose(runs[1].q, runs[0].q, rtol=0, atol=1e-9)
 
 
 def test_rows_observers_and_other_events():
