@@ -40,6 +40,7 @@ def test_order_through_impacts(method, order):
     assert np.all(np.abs(rates - order) < 0.2), (rates, errors)
 
 
+@pytest.mark.slow
 def test_energy_and_constraint_are_kept_exactly():
     sol = hx.simulate(PENDULUM, hx.LineIntegral(4), dt=0.1, steps=1000, events=WALL)
     assert len(sol.events[0].t) == 29
@@ -83,6 +84,7 @@ def test_a_moving_wall():
     np.testing.assert_allclose(sol.p[-1], [2.0], rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_starts_on_and_behind_the_wall_and_rest():
     falling = hx.System(lambda q: 10.0 * q[0])
     starts = np.array([[0.0], [0.0], [-0.1], [-0.1], [1e-5]])
@@ -98,6 +100,7 @@ def test_starts_on_and_behind_the_wall_and_rest():
     assert ens.q[3].min() == -0.1  # on its way out
 
 
+@pytest.mark.slow
 def test_an_impulse_stays_on_the_manifold():
     """A mass of a double pendulum meets a curved wall: the rods pass on the impulse, also if one is doubled."""
     q, p = np.array([[0.0, -1.0], [1.0, -2.0]]), np.zeros((2, 2))
@@ -114,6 +117,7 @@ def test_an_impulse_stays_on_the_manifold():
     np.testing.assert_allclose(runs[1].q, runs[0].q, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_rows_observers_and_other_events():
     falls = hx.Event(lambda q, p: p[0], direction=1)
     options = {"dt": 0.1, "steps": 90, "observe": {"height": lambda q, p: q[1]}}

@@ -133,7 +133,7 @@ def test_studies_and_exports_refuse_bouncing_stops(tmp_path):
     with pytest.raises(hx.InputError, match=r"this problem has bouncing stops \(1\), which only simulate"):
         hx.integrate(problem, hx.RATTLE(), steps=3)
     with pytest.raises(hx.InputError, match="an exported step cannot bounce"):
-        hx.export(problem, hx.RATTLE(), tmp_path / "m.wasm", form="wasm")
+        hx.export(problem, hx.RATTLE(), tmp_path / "m", form="wasm")
     with pytest.raises(hx.InputError, match="an exported step cannot bounce"):
         hx.live(problem, hx.RATTLE(), tmp_path / "m.html")
     with pytest.raises(hx.InputError, match="which leaves no room to bounce"):
