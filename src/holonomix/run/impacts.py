@@ -37,7 +37,7 @@ def step_through(
     `note(carry, consts)` records the passages of the rest of the step and returns the first that ends it, if any. At a
     terminal event the carry is that of the event, with its status.
     """
-    t_next, rest, count, retries = np.asarray(consts.t0 + (carry.state.n + 1) * consts.dt), consts, 0, 0
+    t_next, rest, count, retries = _end_of_step(carry, consts), consts, 0, 0
     resolution = 4 * np.finfo(t_next.dtype).eps * max(abs(float(t_next)), abs(float(consts.dt)))
     while True:
         count += 1
@@ -68,6 +68,10 @@ def _step_once(stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Loop
     if int(after.status) in REPEATED:
         return take_step(stepper.with_care(), carry, consts), 1
     return after, 0
+
+
+def _end_of_step(carry: LoopCarry, consts: Consts) -> Any:
+    return np.asarray(consts.t0 + (carry.state.n + 1) * consts.dt)
 
 
 def _with_status(carry: LoopCarry, status: Status) -> LoopCarry:
