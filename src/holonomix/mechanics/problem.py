@@ -55,6 +55,8 @@ class Problem:
         for name in ("q0", "p0"):
             if isinstance(getattr(self, name), (list, tuple)):
                 object.__setattr__(self, name, real_array(name, getattr(self, name)))
+        if not isinstance(self.events, (list, tuple)):
+            object.__setattr__(self, "events", (self.events,))
         object.__setattr__(self, "system", self.system.shaped(np.shape(self.q0)))
 
     @staticmethod

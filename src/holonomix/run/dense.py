@@ -135,7 +135,8 @@ def _evaluate(
     stepper: Stepper, like: LoopCarry, consts: Consts, leaves: list[Any], times: ArrayLike
 ) -> tuple[dict[str, Any], Any]:
     """Rows and statuses at `times`; `leaves` are the arrays of `_memory` in the row before each of them."""
-    system, method, observe, _ = stepper.parts(consts)
+    system, method, observe, reducers = stepper.parts(consts)
+    forward = "events" in reducers and reducers["events"].bounces  # as the passages are located
     treedef = jax.tree.structure(_memory(like))
 
     def one(x: PyTree):
@@ -153,7 +154,7 @@ def _evaluate(
 
         before, after = jax.lax.while_loop(short, step, (carry, carry))
         with careful_solves(stepper.careful):
-            shown, status = between(method, system, before, after, consts.dt)(time - before.state.t)
+            shown, status = between(method, system, before, after, consts.dt, forward)(time - before.state.t)
         row = {"t": time, "n": after.state.n, "q": shown.q, "p": shown.p}
         row |= {f"step/{name}": value for name, value in after.multipliers.items()}
         row |= {f"obs/{name}": jnp.asarray(fn(shown.q, shown.p, time, system)) for name, fn in observe.items()}

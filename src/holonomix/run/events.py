@@ -23,6 +23,7 @@ from ..linalg.careful import careful_solves
 from ..methods.base import AbstractMethod
 from ..trace.compiled import compiled
 from ..trace.functions import user_function_errors
+from ..trace.sparsity import dependence
 from .dense import between, disarm
 from .observe import as_observable
 from .stepper import AbstractWatch, Consts, LoopCarry, Stepper
@@ -134,6 +135,10 @@ def check_events(events: tuple[Event, ...], method: AbstractMethod, q: Numbers, 
         if not hasattr(shown, "shape") or shown.shape not in ((), (1,)) or shown.dtype == bool:
             what = f"{shown.dtype.name} of shape {shown.shape}" if hasattr(shown, "shape") else type(shown).__name__
             raise InputError(f"event {k} must return one number, which changes sign where it happens; not {what}")
+        if event.bounce:
+            wall = jax.make_jaxpr(lambda q, p, t, fn=event.fn: jnp.asarray(fn(q, p, t)))(q, p, jnp.asarray(t, q.dtype))
+            if dependence(wall, 1).nnz:
+                raise InputError(f"event {k} bounces at a wall, which is a function of q (and t), and not of p")
 
 
 class Found(NamedTuple):

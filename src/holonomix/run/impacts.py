@@ -37,11 +37,10 @@ def step_through(
     `note(carry, consts)` records the passages of the rest of the step and returns the first that ends it, if any. At a
     terminal event the carry is that of the event, with its status.
     """
-    t_next, rest, count, retries = np.asarray(consts.t0 + (carry.state.n + 1) * consts.dt), consts, 0, 0
+    t_next, rest, count, retries = _end_of_step(carry, consts), consts, 0, 0
     resolution = 4 * np.finfo(t_next.dtype).eps * max(abs(float(t_next)), abs(float(consts.dt)))
-    following: Found | None = found
-    while following is not None:
-        found, count = following, count + 1
+    while True:
+        count += 1
         if found.status.failed:
             return _with_status(carry, found.status), retries
         at, free = (np.int32(found.event), np.asarray(found.t, t_next.dtype), found.q, found.p), count > MAX_IMPACTS
@@ -52,10 +51,14 @@ def step_through(
             return rejoin(stepper, arrive(stepper, carry, rest, t_next), consts, t_next), retries
         after, repeated = _step_once(stepper, carry, rest)
         retries += repeated
-        following = note(carry, rest) if int(after.status) == Status.TERMINATED else None
-    if int(after.status) == Status.TERMINATED:  # events that only look
-        after, repeated = _step_once(stepper, disarm(carry), rest)
-        retries += repeated
+        if int(after.status) != Status.TERMINATED:
+            break
+        following = note(carry, rest)
+        if following is None:  # its events neither end the run nor are walls
+            after, repeated = _step_once(stepper, disarm(carry), rest)
+            retries += repeated
+            break
+        found = following
     return after if Status(int(after.status)).failed else rejoin(stepper, after, consts, t_next), retries
 
 
@@ -65,6 +68,10 @@ def _step_once(stepper: Stepper, carry: LoopCarry, consts: Consts) -> tuple[Loop
     if int(after.status) in REPEATED:
         return take_step(stepper.with_care(), carry, consts), 1
     return after, 0
+
+
+def _end_of_step(carry: LoopCarry, consts: Consts) -> Any:
+    return np.asarray(consts.t0 + (carry.state.n + 1) * consts.dt)
 
 
 def _with_status(carry: LoopCarry, status: Status) -> LoopCarry:

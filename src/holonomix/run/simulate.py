@@ -65,7 +65,8 @@ def simulate(
 
     `save_at` saves rows at these times instead: states on the manifold, accurate to the order of the method, from which
     a run can be started. `dense=True` keeps the memory of the run, so `sol.at(t)` returns the same states later.
-    `events` are `Event`s, or functions whose zeros are located in the same way; `sol.events` lists them.
+    `events` are `Event`s, or functions whose zeros are located in the same way; `sol.events` lists them. An event with
+    `bounce=True` is a wall.
 
     If a stiff or effective system has fast oscillations with energy, a `ResonanceWarning` reports where among the saved
     rows their frequencies crossed or resonated.
