@@ -212,11 +212,12 @@ def described(value: Any) -> str:
         return f"{value:.6g}"
     if inspect.isroutine(value):
         return getattr(value, "__name__", repr(value))
-    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+    array: Any = value
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
         return repr(value)
-    if is_traced(value) or value.size > 8:
-        return f"{value.dtype}{list(value.shape)}"
-    return described(value.tolist())
+    if is_traced(array) or array.size > 8:
+        return f"{array.dtype}{list(array.shape)}"
+    return described(array.tolist())
 
 
 def _default(field: dataclasses.Field[Any]) -> str | None:

@@ -87,7 +87,9 @@ def axes_of_start(
             f"{shared[0]} that all {count} trajectories share, write in_axes={shared[1]}; for {count} starts of shape "
             f"{each[0]}, one per trajectory, write in_axes={each[1]}"
         )
-    axes = next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
+    axes: dict[str, Any] = (
+        next(iter(readings.values())) if readings else dict(zip(("q0", "p0"), pairs[-1], strict=True))
+    )
     shape, shared = np.shape(q0), axes == {"q0": None, "p0": None} and not given
     if shared and len(shape) > 1 and shape == np.shape(p0) and not _fits(system, shape) and _fits(system, shape[1:]):
         return {"q0": 0, "p0": 0}  # another number of starts than of parameters, which is an error of its own
