@@ -259,6 +259,23 @@ def test_bad_input_is_named(arguments, options, message):
         hx.from_sympy(*arguments, **{"parameters": VALUES, **options})
 
 
+@pytest.mark.parametrize("place", ["lagrangian", "constraint", "force", "coordinate", "speed", "motion"])
+def test_text_is_not_executed(tmp_path, place):
+    text = f"__import__('pathlib').Path({str(tmp_path / 'executed')!r}).touch()"
+    given = {
+        "lagrangian": ((text, [x]), {}),
+        "constraint": ((kinetic(x), [x], [text]), {}),
+        "force": ((kinetic(x), [x], (), [text]), {}),
+        "coordinate": ((kinetic(x), [text]), {}),
+        "speed": ((sympy.Symbol("v") ** 2, [sympy.Symbol("x")]), {"speeds": [text]}),
+        "motion": ((kinetic(x), [x]), {"parameters": {**VALUES, y: text}}),
+    }
+    arguments, options = given[place]
+    with pytest.raises(hx.InputError, match="must be an expression of SymPy.*text is not evaluated"):
+        hx.from_sympy(*arguments, **{"parameters": VALUES, **options})
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_lagranges_method_is_read():
     x_, y_ = sympy.symbols("x y")
     lagrangian = kinetic(x, y) - m * g * y

@@ -223,6 +223,20 @@ def test_units_for_any_machine_of_a_kind(tmp_path):
     assert zipfile.ZipFile(path).namelist() == ["modelDescription.xml", "binaries/linux64/arm.so"]
 
 
+def test_titles_and_names_are_valid_xml(tmp_path):
+    system = hx.System(lambda q, params: params['"<&\\'] * q @ q, params={'"<&\\': 1.0})
+    problem = hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0, name="bell\a & <b>")
+    path = hx.export(problem, hx.RATTLE(), tmp_path / "odd.fmu", "fmu", name="odd")
+    from fmpy.validation import validate_fmu
+
+    assert validate_fmu(str(path)) == []
+    with unit(path, **{'"<&\\': 3.0}) as (made, at, _):
+        assert made.getFloat64([at['"<&\\']]) == [3.0]
+    system = hx.System(lambda q, params: params["\a"] * q @ q, params={"\a": 1.0})
+    with pytest.raises(hx.InputError, match=r"variable '\\x07' has a character that FMI does not allow"):
+        hx.export(hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0), hx.RATTLE(), path, "fmu")
+
+
 def test_refusals_say_why(tmp_path, monkeypatch):
     export = lambda **more: hx.export(driven(), hx.RATTLE(), tmp_path / "arm.fmu", "fmu", **more)
     with pytest.raises(hx.InputError, match="no parameter 'force'.*gravity, torque"):

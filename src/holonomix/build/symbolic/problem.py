@@ -17,7 +17,7 @@ from ...mechanics.mass import ParameterMass
 from ...mechanics.projection import project
 from ...trace.signatures import Parametrized, TimeDependent
 from .expressions import Expressions
-from .library import sympy_module
+from .library import as_expression, sympy_module
 from .terms import DIGITS, Lagrangian, Symbols, gradient_of, reduced, split, vanishes
 
 
@@ -94,7 +94,7 @@ def _parameters(given: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
         if value is None:
             raise InputError(f"the parameter {key} must be a number, not None")
         if isinstance(key, AppliedUndef):
-            motions[key] = sympy.sympify(value)
+            motions[key] = as_expression(f"the motion of {key}", value)
             continue
         if not isinstance(key, (str, sympy.Symbol)):
             raise InputError(f"the keys of parameters must be symbols or their names, not {short_repr(key)}")
@@ -120,7 +120,7 @@ class Reader:
         AppliedUndef = sympy_module("sympy.core.function").AppliedUndef
         dynamicsymbols = sympy_module("sympy.physics.mechanics").dynamicsymbols
 
-        self.coordinates = tuple(sympy.sympify(x) for x in equations.coordinates)
+        self.coordinates = tuple(as_expression("a coordinate", x) for x in equations.coordinates)
         for x in self.coordinates:
             if not isinstance(x, (sympy.Symbol, AppliedUndef)) or len(x.args) > 1:
                 raise InputError(f"a coordinate must be a dynamic symbol or a symbol, not {x}")
@@ -137,7 +137,7 @@ class Reader:
         elif equations.speeds is None:
             raise InputError("coordinates that are plain symbols need speeds=[...], symbols in the same order")
         else:
-            speeds = tuple(sympy.sympify(x) for x in equations.speeds)
+            speeds = tuple(as_expression("a speed", x) for x in equations.speeds)
         if len(speeds) != len(self.coordinates):
             raise InputError(f"{len(self.coordinates)} coordinates need as many speeds, not {len(speeds)}")
         self.names = tuple(x.func.__name__ if x.args else x.name for x in self.coordinates)
@@ -160,10 +160,7 @@ class Reader:
         sympy = sympy_module()
         AppliedUndef = sympy_module("sympy.core.function").AppliedUndef
 
-        try:
-            x = sympy.sympify(expression)
-        except (sympy.SympifyError, TypeError) as error:
-            raise InputError(f"{what} must be an expression of SymPy, not {short_repr(expression)}") from error
+        x = as_expression(what, expression)
         x = x[0] if isinstance(x, sympy.MatrixBase) and x.shape == (1, 1) else x
         if isinstance(x, sympy.Equality):
             x = x.lhs - x.rhs

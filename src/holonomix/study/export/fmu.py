@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from ...core.status import Status
 from ...run.loop import Loop
 from .kernels import Kernel, param_name
 
+NOT_ALLOWED = re.compile(
+    "[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)  # XML 1.0, section 2.2, and no tabs or lines
 OUTPUT, START, PARAMETER, INPUT = "OUTPUT", "START", "PARAMETER", "INPUT"  # as in fmu.c
 # exponents of kg, m, s, rad
 UNITS = {
@@ -122,6 +126,8 @@ def variables_of(kernel: Kernel, inputs: dict[str, str]) -> list[Variable]:
     found.append(("dt", kernel.fields["dt"], PARAMETER, "step size"))
     found += [(name, parameters[leaf], INPUT, "") for name, leaf in inputs.items()]
     taken = {"time"}
+    if odd := next((name for name, *_ in found if NOT_ALLOWED.search(name)), None):
+        raise InputError(f"the variable {odd!r} has a character that FMI does not allow: choose another name")
     out = [Variable("time", kernel.fields["t"].offset, (), OUTPUT, np.zeros(()), "")]
     for name, field, kind, text in found:
         if name in taken and name not in inputs:
@@ -175,7 +181,9 @@ def sources(
 
 
 def _c(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """Text in a string of C."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{ord(found[0]):03o}", escaped)
 
 
 def token_of(*parts: Any) -> str:
@@ -197,7 +205,7 @@ def description(
     from ... import __version__
 
     dt, problem = float(loop.consts.dt), loop.problem
-    title = (problem.name if problem else "") or kernel.name
+    title = NOT_ALLOWED.sub(" ", (problem.name if problem else "") or kernel.name)
     root = ElementTree.Element("fmiModelDescription", {"fmiVersion": f"{version}.0", "modelName": title})
     root.set("instantiationToken" if version == 3 else "guid", token)
     root.set("description", f"{title}, {kernel.method} with dt = {dt:g}")
