@@ -56,6 +56,19 @@ def angle_reference(angles, lengths, t1):
     return np.mean(growth[len(growth) // 10 :])
 
 
+@pytest.mark.slow
+def test_redundant_rows_do_not_change_the_exponents():
+    found = []
+    for copies, method in ((1, hx.RATTLE()), (3, hx.RATTLE(hx.Newton(redundant="min-norm")))):
+        rows = lambda q, n=copies: (q[2] - q[0] * q[1]) * jnp.array([1.0, 3.0, 2.0][:n])
+        system = hx.System(lambda q: 9.81 * q[2] + q[0] ** 2 + 2 * q[1] ** 2, rows)
+        problem = hx.Problem(system, np.zeros(3), np.array([0.2, 0.1, 0.0]), dt=0.02, t1=20.0)
+        found.append(hx.lyapunov(problem, method, count=2, t1=20.0).values)
+        with pytest.raises(hx.InputError, match="the phase space has dimension 4"):
+            hx.lyapunov(problem, method, count=5)
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
 def test_regular_motion_has_exponents_zero_within_their_errors():
     found = hx.lyapunov(hx.models.harmonic_oscillator((1.0, 1.7)), hx.StormerVerlet(), count=4, t1=400.0)
     assert np.all(np.abs(found.values) < 2 * found.errors) and not found.chaotic

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ..core.errors import InputError
 from ..core.types import State, known_array
+from ..mechanics.abstract import AbstractSystem
 from ..mechanics.projection import accepts_redundant, check_constant_mass, check_functions
 from ..mechanics.stiff import StiffSystem
 from ..mechanics.system import System
@@ -22,7 +23,14 @@ from .events import Watch, as_events, check_events
 from .observe import as_observables, as_reducers, check_observables, check_reducers
 from .stepper import make_stepper
 
-__all__ = ["parts_of"]
+__all__ = ["parts_of", "with_redundancy"]
+
+
+def with_redundancy(system: AbstractSystem, method: AbstractMethod) -> AbstractSystem:
+    """The system with multipliers of least norm, if the method accepts redundant rows."""
+    if accepts_redundant(method) and isinstance(system, System) and system.has_constraints:
+        return system.accepting_redundant()
+    return system
 
 
 def parts_of(arguments: Arguments, params_axes: PyTree, shape: tuple[int, ...], dtype: DTypeLike) -> dict[str, Any]:
@@ -36,8 +44,7 @@ def parts_of(arguments: Arguments, params_axes: PyTree, shape: tuple[int, ...], 
     params, redundant, p = system.params, accepts_redundant(method), q  # only the shapes of arrays matter here
     if params_axes is not None:
         system = system.with_params(select(params, params_axes, 0))
-    if redundant and isinstance(system, System) and system.has_constraints:
-        system = system.accepting_redundant()
+    system = with_redundancy(system, method)
     check_constant_mass(system, q)
     system, t, one = system.prepare(q), known_array(0.0, q.dtype), known_array(1.0, q.dtype)
 

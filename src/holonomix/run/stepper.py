@@ -146,11 +146,15 @@ class Stepper(eqx.Module):
                 status = first_failure(status, jnp.where(event, Status.TERMINATED, Status.OK).astype(jnp.int32))
         failed = status != Status.OK
         kept = jax.tree.map(lambda a, b: jnp.where(failed, a, b), carry, good)
-        # the diagnostics of the failed step stay visible beside the frozen state
+        # The diagnostics of the failed step stay visible beside the frozen state. If the driver repeats the step, the
+        # repetition gives its residual: that of a diverged first attempt says nothing about the run.
+        ended = good.status != Status.OK
+        for repeated in () if self.careful else REPEATED:
+            ended = ended & (good.status != repeated)
         return eqx.tree_at(
             lambda c: (c.status, c.residual, c.most_iterations),
             kept,
-            (status, jnp.where(good.status != Status.OK, report.residual, kept.residual), good.most_iterations),
+            (status, jnp.where(ended, report.residual, kept.residual), good.most_iterations),
         )
 
     def inside(self, name: str, carry: LoopCarry, t: Real, consts: Consts) -> list[Any]:

@@ -19,7 +19,7 @@ from ..core.types import ArrayLike, Numbers, Real
 from ..linalg.scales import loose
 from ..mechanics.abstract import AbstractSystem
 from ..mechanics.problem import Problem
-from ..mechanics.projection import as_state_arrays, check_start, project
+from ..mechanics.projection import accepts_redundant, as_state_arrays, check_start, project
 from ..methods.base import AbstractMethod
 from ..run.arguments import SystemLike, check_method
 from ..run.integrate import integrate
@@ -108,8 +108,8 @@ def lyapunov(
     check_method(method, system)
     if method.adaptive or method.stochastic or not method.one_step:
         raise MethodError(f"{method.name}: exponents need a one-step method with fixed dt and no random numbers")
-    check_start(system, q, p, dt=dt)
-    free = 2 * (q.size - (system.constraint_count(q) if system.has_constraints else 0))
+    check_start(system, q, p, dt=dt, redundant=accepts_redundant(method))
+    free = 2 * (q.size - (_rank(system, q) if system.has_constraints else 0))
     if whole_number("count", count) > free:
         raise InputError(f"count = {count}, but the phase space has dimension {free}")
     rates = _growth(system.prepare(q), method, q, p, dt, every, chunks, count, seed)
@@ -120,6 +120,13 @@ def lyapunov(
             "call hx.simulate, whose error gives the cause"
         )
     return _summary(rates, dt * every, problem.name, method.name)
+
+
+def _rank(system: AbstractSystem, q: Numbers) -> int:
+    """The number of independent constraints."""
+    rows = np.asarray(jax.jacobian(lambda x: system.constraint(x, jnp.zeros((), q.dtype)))(q)).reshape(-1, q.size)
+    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+    return int(np.linalg.matrix_rank(rows / np.where(sizes > 0, sizes, 1.0), tol=loose(q.dtype)))
 
 
 def _growth(
@@ -140,7 +147,9 @@ def _growth(
 
     identity = lambda dq, dp: (dq, dp)
     # the derivative of the projection maps onto the tangent space
-    onto = jax.linearize(lambda q, p: project(system, q, p), q, p)[1] if system.has_constraints else identity
+    redundant = "min-norm" if accepts_redundant(method) else None
+    nearest = lambda q, p: project(system, q, p, redundant=redundant)
+    onto = jax.linearize(nearest, q, p)[1] if system.has_constraints else identity
     unit = _units(system, method, q, p, dt, every, seed, onto)
 
     def orthonormal(tangents: PyTree) -> tuple[Any, Any]:

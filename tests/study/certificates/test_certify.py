@@ -302,7 +302,19 @@ def test_two_links_at_rest_are_not_held_against_a_method():
     down = np.array([[0.0, -1.0], [0.0, -2.0]])
     system = hx.System(lambda q: 9.81 * jnp.sum(q[:, 1]), hx.Distance([[-1, 0], [0, 1]], [1.0, 1.0]))
     found = hx.certify(hx.Problem(system, down, np.zeros((2, 2)), dt=0.01, t1=1.0), hx.RATTLE())
-    assert found.passed and found.unmeasured == ("order of q", "order of p", "symmetric")
+    # what does not move shows no error of the constraint either
+    assert found.unmeasured == ("order of q", "order of p", "symmetric", "constraint", "hidden constraint")
+    assert found.passed and found["energy drift"].kept is None
+
+
+@pytest.mark.parametrize("speed", [0.0, 1e-3])
+def test_a_run_at_rest_confirms_nothing(speed):
+    down, along = np.array([0.0, -1.0]), np.array([speed, 0.0])
+    hanging = hx.Problem(swinging(0.0).system, down, along, dt=0.05, t1=1.0)
+    found = hx.certify(hanging, hx.RATTLE(), measure=("constraint", "energy"), steps=50)
+    names = ("constraint", "hidden constraint")
+    assert found.unmeasured == (() if speed else names)
+    assert all(found[name].kept is (True if speed else None) for name in names)
 
 
 @pytest.mark.parametrize("amplitude", [1e-8, 1e-4, 0.5])

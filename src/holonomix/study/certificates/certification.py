@@ -14,9 +14,10 @@ from ...core.errors import InputError, MethodError, SimulationError
 from ...core.types import ArrayLike, Key, Numbers
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
-from ...mechanics.projection import as_state_arrays, check_constant_mass, check_start
+from ...mechanics.projection import Newton, accepts_redundant, as_state_arrays, check_constant_mass, check_start
 from ...methods.base import AbstractMethod, Traits
 from ...run.arguments import MAX_STEPS, check_method
+from ...run.preparation import with_redundancy
 from .arguments import check_problem
 from .certificate import Certificate, Finding
 from .measure import (
@@ -72,8 +73,8 @@ def certify(
     q0, p0 = as_state_arrays(problem.q0, problem.p0)
     check_method(method, problem.system)
     check_constant_mass(problem.system, q0)
-    check_start(problem.system, q0, p0, dt=problem.dt)
-    system = problem.system.prepare(q0)
+    check_start(problem.system, q0, p0, dt=problem.dt, redundant=accepts_redundant(method))
+    system = with_redundancy(problem.system, method).prepare(q0)
     traits = method.traits_on(system)
     least = MIN_STEPS if wanted & {"constraint", "energy", "invariants"} else 1
     run = long_run(system, method, problem, dt, steps, key, least)
@@ -148,7 +149,8 @@ def _default_reference(method: AbstractMethod, system: AbstractSystem) -> Abstra
     from ...methods.composition import Composition
     from ...methods.rattle import RATTLE
 
-    best = Composition(RATTLE(), order=8)
+    solver = Newton(redundant="min-norm" if accepts_redundant(method) else None)
+    best = Composition(RATTLE(solver), order=8)
     try:
         best.check(system)
     except MethodError:
@@ -264,8 +266,10 @@ def _drifts(
         findings += [Finding(f"{name} drift", value, note=over) for name, value in run.invariants.items()]
     if "iterations" in wanted and run.most_iterations > 0:
         findings.append(Finding("iterations", run.iterations, note=f"mean per step, {run.most_iterations} at most"))
-    if not run.ended:
+    if not run.ended and not run.at_rest:
         return findings
+    if not run.ended:  # what does not move shows no error
+        return [dataclasses.replace(f, kept=None, note=AT_REST) if f.kept else f for f in findings]
     ended = {"kept": False, "note": run.ended, "stopped": True}
     return [dataclasses.replace(f, **ended) if f.applicable else f for f in findings]
 

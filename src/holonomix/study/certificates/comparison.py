@@ -15,7 +15,7 @@ from ...core.errors import HolonomixError, InputError, MethodError
 from ...core.types import ArrayLike, Numbers, Real
 from ...mechanics.abstract import AbstractSystem
 from ...mechanics.problem import Problem
-from ...mechanics.projection import project
+from ...mechanics.projection import Newton, accepts_redundant, project
 from ...methods import RATTLE, Composition
 from ...methods.base import AbstractMethod
 from ...run.simulate import simulate
@@ -84,9 +84,9 @@ class Comparison:
 
     @property
     def unmeasurable(self) -> bool:
-        """Whether the reference is less accurate than tells the methods apart, as after a long chaotic motion."""
+        """Whether the reference is too inaccurate to tell methods apart: after a long chaotic motion, or at rest."""
         errors = [level.error for curve in self.curves for level in curve.levels if not level.status]
-        return bool(errors) and min(errors) < self.uncertainty and max(errors) < 100 * self.uncertainty
+        return bool(errors) and min(errors) <= self.uncertainty and max(errors) <= 100 * self.uncertainty
 
     @property
     def cheapest(self) -> dict[int, str]:
@@ -165,7 +165,7 @@ def compare(
                 f"{name} draws random numbers, so its error against a reference has no meaning; use `certify`"
             )
         _system(problem, method, omega or 1.0)
-    reference, source, floor = _reference(problem, dt, t1)
+    reference, source, floor = _reference(problem, dt, t1, _reference_base(*(method for _, method in named)))
     ladder = [dt * 2.0**k for k in _exponents(levels)]
     curves = []
     for name, method in named:
@@ -240,7 +240,7 @@ def _system(problem: Problem, method: AbstractMethod, omega: float) -> tuple[Any
     return stiff, f"omega = {omega:g}"
 
 
-def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str, float]:
+def _reference(problem: Problem, dt: float, t1: float, base: RATTLE) -> tuple[np.ndarray, str, float]:
     """The reference for the final position, its source and its uncertainty.
 
     It is the closed form of the problem, or a composition of order ten with small steps; order eight gives its error.
@@ -250,7 +250,7 @@ def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str,
         return q, "closed form", float(np.finfo(float).eps * np.max(np.abs(q)))
     finals, steps = [], math.ceil(t1 / dt) * 8
     for order in (8, 10):
-        fine = Composition(RATTLE(), order=order)
+        fine = Composition(base, order=order)
         try:
             run = simulate(problem.system, fine, problem.q0, problem.p0, dt=t1 / steps, steps=steps, save_every=steps)
         except HolonomixError as error:
@@ -259,6 +259,11 @@ def _reference(problem: Problem, dt: float, t1: float) -> tuple[np.ndarray, str,
     round_off = np.finfo(float).eps * np.max(np.abs(finals[1]))
     uncertainty = max(float(round_off), float(np.max(np.abs(finals[1] - finals[0]))))
     return finals[1], f"RATTLE composed to order 10, dt = {t1 / steps:.3g}", uncertainty
+
+
+def _reference_base(*methods: AbstractMethod) -> RATTLE:
+    """RATTLE, for redundant rows if one of the methods accepts them."""
+    return RATTLE(Newton(redundant="min-norm" if any(map(accepts_redundant, methods)) else None))
 
 
 def _step_cost(system: AbstractSystem, method: AbstractMethod, problem: Problem, dt: float, halvings: int = 6) -> float:
@@ -310,7 +315,7 @@ def _level(
         reference = np.asarray(problem.reference(np.array([solution.final_t]))[0])[-1]
     elif method.adaptive:
         try:
-            final = _position_at(problem, solution, t1)
+            final = _position_at(problem, method, solution, t1)
         except HolonomixError as error:
             return Level(dt, taken, seconds, math.nan, math.nan, math.nan, f"no position at t = {t1:g}: {error}")
     constraint = _constraint_error(problem.system, solution)
@@ -325,15 +330,14 @@ def _level(
     )
 
 
-def _position_at(problem: Problem, solution: Solution, t1: float) -> np.ndarray:
+def _position_at(problem: Problem, method: AbstractMethod, solution: Solution, t1: float) -> np.ndarray:
     """The position at t1, integrated back from the last state of an adaptive run, which lies a little later."""
     back = solution.final_t - t1
     if back == 0:
         return np.asarray(solution.final_q)
-    fine = Composition(RATTLE(), order=8)
-    moved = simulate(
-        problem.system, fine, *project(problem.system, solution.final_q, solution.final_p), dt=-back / 8, steps=8
-    )
+    base, system, t = _reference_base(method), problem.system, solution.final_t
+    start = project(system, solution.final_q, solution.final_p, t, redundant=base.solver.redundant)
+    moved = simulate(system, Composition(base, order=8), *start, t0=t, dt=-back / 8, steps=8)
     return np.asarray(moved.final_q)
 
 

@@ -187,6 +187,7 @@ class LongRun(NamedTuple):
     invariants: dict[str, float]
     iterations: float
     most_iterations: int
+    at_rest: bool  # the rows differ from the start by round-off
     too_short: bool  # the kinetic energy has not risen and fallen twice, so that an oscillation may look like a drift
 
 
@@ -233,6 +234,7 @@ def long_run(
         {name: drift(values) for name, values in kept.items()},
         done.iterations,
         done.most_iterations,
+        rests(system, done.q, done.p, dt),
         too_short,
     )
 

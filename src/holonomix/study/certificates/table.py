@@ -46,7 +46,7 @@ def table(comparison: Comparison) -> Any:
     if comparison.unmeasurable:
         caption += (
             f"\nThe q errors do not tell the methods apart: at t = {comparison.t1:g} the reference itself is not more "
-            "accurate. Nearby motions may have separated; take a smaller t1."
+            "accurate. Nearby motions may have separated (take a smaller t1), or nothing moves (choose another start)."
         )
     if any(curve.penalized for curve in comparison.curves):
         caption += (
