@@ -51,8 +51,9 @@ def work(end: End, cost: Callable[[float], float], exact: dict[str, float], time
         dt *= (goal / error) ** (math.log(before[0] / dt) / math.log(before[1] / error))
     elif error > goal:
         return f"error {error:.0e} with {steps} steps"
-    each = cost(dt)
-    return f"{dt:.1e} | {time / dt:.0f} | {1e6 * each:.1f} us | {1e3 * each * time / dt:.1f} ms"
+    each, steps = cost(dt), time / dt
+    far = " (extrapolated)" if error > goal else ""
+    return f"{dt:.1e}{far} | {steps:.0f} | {1e6 * each:.1f} us | {1e3 * each * steps:.1f} ms"
 
 
 def ours(problem: hx.Problem, names: list[str], method: hx.AbstractMethod) -> tuple[End, Callable[[float], float]]:
