@@ -23,7 +23,7 @@ METHODS = {
     "LineIntegral(order=4)": hx.LineIntegral(order=4),
     "LobattoIIIAB(3)": hx.LobattoIIIAB(3),
 }
-FIRST, MOST = 2.0**-6, 2**17  # the longest step, and the largest number of steps
+FIRST, MOST = 2.0**-7, 2**17  # the longest step, at which all methods converge, and the largest number of steps
 REFERENCE = 2.0**-11
 
 # the joint positions after a number of steps of a size, and seconds per step
