@@ -11,6 +11,7 @@ import argparse
 import sysconfig
 import time
 from pathlib import Path
+from typing import Any
 
 import holonomix as hx
 
@@ -24,6 +25,10 @@ ROBOTS = {
     "g1": ("g1_29dof_rev_1_0.urdf", {"base": "free"}, 80, 10),
 }
 DT, REPEAT = 1e-3, 3
+
+
+def folders_of(given: list[Path]) -> list[Path]:
+    return [*given, Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "share" / "example-robot-data"]
 
 
 def find(name: str, folders: list[Path]) -> Path | None:
@@ -65,30 +70,35 @@ def ours(problem: hx.Problem, steps: int) -> dict:
     }
 
 
-def theirs(path: Path, steps: int) -> dict[str, float]:
-    """Microseconds per step of MuJoCo by integrator; none where it does not read the file."""
+def mujoco_model(path: Path, integrator: str) -> Any:
+    """The model of a URDF file without geometry and meshes; None where MuJoCo does not read it."""
     try:
         import mujoco
     except ImportError:
-        return {}
+        return None
     text = path.read_text()
-    if "<mujoco>" not in text:  # geometry and meshes are not needed
+    if "<mujoco>" not in text:
         text = text.replace("</robot>", '<mujoco><compiler discardvisual="true"/></mujoco></robot>')
+    try:
+        spec = mujoco.MjSpec.from_string(text)
+        for part in [*spec.geoms, *spec.meshes]:
+            spec.delete(part)
+        model = spec.compile()
+    except ValueError:
+        return None
+    model.opt.timestep, model.opt.integrator = DT, getattr(mujoco.mjtIntegrator, f"mjINT_{integrator}")
+    return model
+
+
+def theirs(path: Path, steps: int) -> dict[str, float]:
+    """Microseconds per step of MuJoCo by integrator; none where it does not read the file."""
     out = {}
     for name in ("EULER", "RK4"):
-        try:
-            spec = mujoco.MjSpec.from_string(text)
-        except ValueError:
+        model = mujoco_model(path, name)
+        if model is None:
             return {}
-        for geom in list(spec.geoms):
-            spec.delete(geom)
-        for mesh in list(spec.meshes):
-            spec.delete(mesh)
-        try:
-            model = spec.compile()
-        except ValueError:
-            return {}
-        model.opt.timestep, model.opt.integrator = DT, getattr(mujoco.mjtIntegrator, f"mjINT_{name}")
+        import mujoco
+
         data = mujoco.MjData(model)
 
         def run(n: int, model=model, data=data) -> None:
@@ -109,7 +119,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--only", nargs="*", choices=list(ROBOTS))
     options = parser.parse_args()
-    folders = [*options.files, Path(sysconfig.get_path("purelib")) / "cmeel.prefix" / "share" / "example-robot-data"]
+    folders = folders_of(options.files)
     for name in options.only or ROBOTS:
         file, settings, goal, first_goal = ROBOTS[name]
         path = None if file is None else find(file, folders)

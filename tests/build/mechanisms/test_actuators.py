@@ -184,6 +184,11 @@ def test_transmissions_are_motors(tmp_path):
         m.command("x", 1.0)
     with pytest.raises(hx.InputError, match="is an array and needs dt="):
         m.command("drive", [1.0, 2.0])
+    with pytest.raises(hx.InputError, match="command of motor 'drive' must be an array of numbers"):
+        m.command("drive", ["a", "b"], dt=1e-3)
+    m.command("drive", lambda t: 1.0)
+    with pytest.raises(hx.InputError, match=r"motor 'drive': the function is called with 3 arguments.*takes \(t\)"):
+        m.acceleration({}, {})
 
 
 def test_sweeps_that_diverge_end_while_numbers_are_finite():

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ...core.checks import number
+from ...core.checks import number, real_array
 from ...core.errors import InputError
 from ...core.types import ArrayLike, Function, Numbers, Real
 from ...trace.signatures import required_arguments
@@ -50,7 +50,7 @@ class Motor:
             return lambda t, x, rate: self.law(value, x, rate)
         if dt is None or not number(f"{why}: dt", dt) > 0:
             raise InputError(f"{why} is an array and needs dt=, the time from one entry to the next")
-        values = np.asarray(command, float)
+        values = np.asarray(real_array(why, command), float)
         if values.ndim != 1 or len(values) < 2 or not np.all(np.isfinite(values)):
             raise InputError(f"{why} must be a number, a function of (t, position, rate), or a list of numbers")
         table = jnp.asarray(values)

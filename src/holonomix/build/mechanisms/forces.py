@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import equinox as eqx
@@ -288,6 +289,13 @@ def bound(fn: Function, params: PyTree) -> Any:
 
 def returned(what: str, fn: Function, shape: tuple[int, ...], *args: Real) -> Any:
     """The result of a user's function, checked; `what` it belongs to."""
+    try:
+        inspect.signature(fn).bind(*args)
+    except TypeError:
+        call = f"with {len(args)} arguments, and the parameters last if it requires {len(args) + 1}"
+        raise InputError(f"{what}: the function is called {call}, but takes {inspect.signature(fn)}") from None
+    except ValueError:  # no signature
+        pass
     found = fn(*args)
     try:
         found = jnp.asarray(found, float)

@@ -2,67 +2,95 @@
 
 The loops wait for memory: each pivot of a front stores what the next one loads. Here the unknowns stay in registers.
 The operations and their order are those of `code`, without products with stored zeros, so both have the same bits.
+LLVM needs more than linear time for a function, so long solves are cut into parts with the unknowns in memory between.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 from .plan import BLOCK, HEADER, RECORD, Plan
 from .writer import FRONT, Writer
 
-LONGEST = 6_000  # multiplications of a solve that is written out
+LONGEST, PART = 6_000, 600  # multiplications of a solve that is written out, and of one function of it
+
+Front = dict[str, int]
 
 
 @functools.lru_cache(maxsize=64)
 def written_solve(plan: Plan, lanes: int, fma: bool, transposed: bool) -> tuple[str, str, tuple[str, ...]] | None:
-    """Name, definition and declarations of `name(factors, b, x)`; None for a plan that is too long."""
+    """Name, definitions and declarations of `name(factors, b, x)`; None for a plan that is too long."""
     fronts = _fronts(plan)
     if sum(front["p"] * (2 * front["f"] - front["p"]) for front in fronts) > LONGEST:
         return None
     w = Writer(lanes, fma)
-    ahead, back = ("upper", "lower") if transposed else ("lower", "upper")
+    name, arguments = f"solve_{plan.key}_{'transposed' if transposed else 'plain'}", "ptr %factors, ptr %b, ptr %x"
+    texts: list[str] = []
+    stored: set[int] = set()
+    for k, part in enumerate(_parts(fronts)):
+        body = functools.partial(_pivots, w, plan, part, transposed, stored)
+        texts.append(w.define(f"{name}_part{k}", arguments, body))
 
-    def body() -> None:
-        x = [w.load("%b", str(i)) for i in range(plan.n)]
-        for front in fronts:
-            rows = _rows(plan, front)
-            for k in range(front["p"]):
-                if transposed:
-                    x[rows[k]] = w.times(w.number, x[rows[k]], _inverse(w, front, k))
-                minus = w.op(f"fneg {w.number} {x[rows[k]]}")
-                for j in range(k + 1, front["f"]):
-                    x[rows[j]] = w.fused(w.number, minus, _factor(w, front, ahead, k, j), x[rows[j]])
-        for front in reversed(fronts):
-            rows = _rows(plan, front)
-            for k in reversed(range(front["p"])):
-                after = range(k + 1, front["f"])
-                x[rows[k]] = _less(w, x[rows[k]], [(_factor(w, front, back, k, j), x[rows[j]], j) for j in after])
-                if not transposed:
-                    x[rows[k]] = w.times(w.number, x[rows[k]], _inverse(w, front, k))
-        for i, value in enumerate(x):
-            w.store(value, "%x", str(i))
+    def calls() -> None:
+        for k in range(len(texts)):
+            w.put(f"call void @multifrontal_{name}_part{k}_{lanes}({arguments})")
 
-    name = f"solve_{plan.key}_{'transposed' if transposed else 'plain'}"
-    text = w.define(name, "ptr %factors, ptr %b, ptr %x", body)
-    return f"multifrontal_{name}_{lanes}", text, tuple(sorted(w.declared))
+    texts.append(w.define(name, arguments, calls))
+    return f"multifrontal_{name}_{lanes}", "\n".join(texts), tuple(sorted(w.declared))
 
 
-def _fronts(plan: Plan) -> list[dict[str, int]]:
+def _fronts(plan: Plan) -> list[Front]:
     records = plan.table[HEADER : HEADER + RECORD * plan.fronts].reshape(-1, RECORD).tolist()
     return [dict(zip(FRONT, record, strict=False)) for record in records]
 
 
-def _rows(plan: Plan, front: dict[str, int]) -> list[int]:
-    return plan.table[front["rows"] : front["rows"] + front["f"]].tolist()
+def _parts(fronts: list[Front]) -> Iterator[list[tuple[Front, int, bool]]]:
+    """The pivots in the order of the solve, forward and then back, in lists of about `PART` products."""
+    ahead = [(front, k, True) for front in fronts for k in range(front["p"])]
+    part, size = [], 0
+    for front, k, forward in [*ahead, *((front, k, False) for front, k, _ in reversed(ahead))]:
+        part.append((front, k, forward))
+        size += front["f"] - k
+        if size >= PART:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
-def _inverse(w: Writer, front: dict[str, int], k: int) -> str:
-    return w.load("%factors", str(BLOCK + front["first"] + k))
+def _pivots(w: Writer, plan: Plan, pivots: list[tuple[Front, int, bool]], transposed: bool, stored: set[int]) -> None:
+    """The operations of some pivots; unknowns in `stored` are read from x, others from b."""
+    x: dict[int, str] = {}
+    changed: dict[int, None] = {}
+    ahead, back = ("upper", "lower") if transposed else ("lower", "upper")
 
+    def value(i: int) -> str:
+        if i not in x:
+            x[i] = w.load("%x" if i in stored else "%b", str(i))
+        return x[i]
 
-def _factor(w: Writer, front: dict[str, int], side: str, k: int, j: int) -> str:
-    return w.load("%factors", str(front[side] + k * front["held"] + j))
+    def change(i: int, new: str) -> None:
+        x[i], changed[i] = new, None
+
+    def factor(front: Front, side: str, k: int, j: int) -> str:
+        return w.load("%factors", str(front[side] + k * front["held"] + j))
+
+    for front, k, forward in pivots:
+        rows = plan.table[front["rows"] : front["rows"] + front["f"]].tolist()
+        after = range(k + 1, front["f"])
+        if not forward:
+            change(rows[k], _less(w, value(rows[k]), [(factor(front, back, k, j), value(rows[j]), j) for j in after]))
+        if forward == transposed:
+            inverse = w.load("%factors", str(BLOCK + front["first"] + k))
+            change(rows[k], w.times(w.number, value(rows[k]), inverse))
+        if forward and after:
+            minus = w.op(f"fneg {w.number} {value(rows[k])}")
+            for j in after:
+                change(rows[j], w.fused(w.number, minus, factor(front, ahead, k, j), value(rows[j])))
+    for i in changed:
+        w.store(x[i], "%x", str(i))
+    stored.update(changed)
 
 
 def _less(w: Writer, value: str, products: list[tuple[str, str, int]]) -> str:
