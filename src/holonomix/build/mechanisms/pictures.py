@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -186,7 +186,7 @@ def _bonds(mechanism: Mechanism) -> tuple[tuple[Bond, ...], tuple[tuple[float, .
     return (*bonds, *ground_links(tuple(anchors))), tuple(anchors)
 
 
-def _slide_springs(mechanism: Mechanism) -> list[tuple[object, ...]]:
+def _slide_springs(mechanism: Mechanism) -> list[tuple[Any, ...]]:
     """Springs of prismatic joints, drawn along the axis from the far end of the first body to that of the second.
 
     Ends are where other joints are; a body without any begins at the end of the rail, or ends at its center.
