@@ -208,7 +208,7 @@ def _options(
     }
 
 
-def _slider(label: str, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
+def _slider(label: Any, ends: Any, kernels: list[Compiled]) -> dict[str, Any]:
     if not isinstance(label, str):
         raise InputError(f"sliders: {label!r} is not the name of a parameter")
     name, index = label, 0
