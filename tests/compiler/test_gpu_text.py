@@ -24,7 +24,7 @@ FAST = {
     ("moving", "RATTLE"),
     ("henon_heiles", "Gauss"),
 }
-REFUSED = {("rod", "RATTLE"): "no room"}
+REFUSED = {("rod", "RATTLE"): "a thread of a GPU has 262144"}
 CASES = [
     pytest.param(s, m, id=f"{s}-{m}", marks=() if (s, m) in FAST else pytest.mark.slow)
     for s, methods in METHODS.items()
