@@ -219,7 +219,7 @@ def test_loops_over_axes_and_fronts_run_in_webassembly(tmp_path):
     np.testing.assert_allclose(q, np.ravel(sol.q[-1]), rtol=0, atol=1e-14)
 
 
-def test_refusals_say_why(tmp_path):
+def test_refusals_say_why(untyped, tmp_path):
     problem = hx.models.double_pendulum()
     with pytest.raises(hx.InputError, match="no-such-machine"):
         hx.export(problem, hx.RATTLE(), tmp_path, "c", target="no-such-machine")

@@ -237,7 +237,7 @@ def test_titles_and_names_are_valid_xml(tmp_path):
         hx.export(hx.Problem(system, np.ones(2), np.zeros(2), 0.01, 1.0), hx.RATTLE(), path, "fmu")
 
 
-def test_refusals_say_why(tmp_path, monkeypatch):
+def test_refusals_say_why(untyped, tmp_path, monkeypatch):
     export = lambda **more: hx.export(driven(), hx.RATTLE(), tmp_path / "arm.fmu", "fmu", **more)
     with pytest.raises(hx.InputError, match="no parameter 'force'.*gravity, torque"):
         export(inputs=["force"])
