@@ -59,7 +59,7 @@ def reference(masses, inertia):
 
 
 def advised(text):
-    found = re.search(r"singular position, such as two links in line,.* Take dt below ([\d.e-]+),", text)
+    found = re.search(r"singular position, for example with two links in line,.* Take dt below ([\d.e-]+),", text)
     assert found is not None, text
     return float(found[1])
 
