@@ -146,8 +146,8 @@ def test_a_solve_that_is_written_out_has_the_bits_of_the_loops(name, monkeypatch
     b = jnp.asarray(np.random.default_rng(1).normal(size=(3, plan.n)))
     program = kernels.lower(loop, b[0], given)
     found = []
-    for longest in (written.LONGEST, 0):
-        monkeypatch.setattr(written, "LONGEST", longest)
+    for longest in (written.MAX_PRODUCTS, 0):
+        monkeypatch.setattr(written, "MAX_PRODUCTS", longest)
         written.written_solve.cache_clear()
         runner = kernels.build(program, backend="native")
         found.append([runner.run_one(b[0], given, rows=1, every=2)[1], runner.run(b, given, rows=1, every=2)[1]])

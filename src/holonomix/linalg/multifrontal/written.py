@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from .plan import BLOCK, HEADER, RECORD, Plan
 from .writer import FRONT, Writer
 
-LONGEST, PART = 6_000, 600  # multiplications of a solve that is written out, and of one function of it
+MAX_PRODUCTS = 6_000  # of a solve that is written out
+PART_PRODUCTS = 600  # of one function of it
 
 Front = dict[str, int]
 
@@ -22,7 +23,7 @@ Front = dict[str, int]
 def written_solve(plan: Plan, lanes: int, fma: bool, transposed: bool) -> tuple[str, str, tuple[str, ...]] | None:
     """Name, definitions and declarations of `name(factors, b, x)`; None for a plan that is too long."""
     fronts = _fronts(plan)
-    if sum(front["p"] * (2 * front["f"] - front["p"]) for front in fronts) > LONGEST:
+    if sum(front["p"] * (2 * front["f"] - front["p"]) for front in fronts) > MAX_PRODUCTS:
         return None
     w = Writer(lanes, fma)
     name, arguments = f"solve_{plan.key}_{'transposed' if transposed else 'plain'}", "ptr %factors, ptr %b, ptr %x"
@@ -46,13 +47,13 @@ def _fronts(plan: Plan) -> list[Front]:
 
 
 def _parts(fronts: list[Front]) -> Iterator[list[tuple[Front, int, bool]]]:
-    """The pivots in the order of the solve, forward and then back, in lists of about `PART` products."""
+    """The pivots in the order of the solve, forward and then back, in lists of about `PART_PRODUCTS` products."""
     ahead = [(front, k, True) for front in fronts for k in range(front["p"])]
     part, size = [], 0
     for front, k, forward in [*ahead, *((front, k, False) for front, k, _ in reversed(ahead))]:
         part.append((front, k, forward))
         size += front["f"] - k
-        if size >= PART:
+        if size >= PART_PRODUCTS:
             yield part
             part, size = [], 0
     if part:
